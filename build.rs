@@ -4,8 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-const PROTOS: [&str; 2] =
-    ["tidegate/v1/tidegate.proto", "envoy/service/ratelimit/v3/rls.proto"];
+const PROTOS: [&str; 2] = ["tidegate/v1/tidegate.proto", "envoy/service/ratelimit/v3/rls.proto"];
 
 /// The script's parts in the order in which they stand in it.
 const LUA_PARTS: [&str; 7] = [

@@ -1,5 +1,27 @@
 //! Tidegate decides whether requests may pass.
-#![allow(missing_docs)] // replaced by the owner of lib.rs
+//!
+//! One request in steps: [`grpc`] receives a message; [`request`] parses it; the rules in force
+//! ([`rules`]) give the limits that it meets, and [`plan`] the counters ([`key`]) to ask; a
+//! [`store`] tests every limit and takes from all or from none, by [`decide`] and [`algorithm`] or
+//! by the same in Lua; [`service`] makes the answer and counts it ([`metrics`]).
+//!
+//! Use goes one way, from the edges to the arithmetic: [`limit`], [`algorithm`], [`decide`] and
+//! [`key`] know no protocol, no store and no clock.
 
+pub mod algorithm;
+pub mod clock;
+pub mod command;
+pub mod decide;
+pub mod grpc;
+pub mod http;
+pub mod key;
 pub mod limit;
+pub mod metrics;
+pub mod plan;
+pub mod proto;
+pub mod request;
 pub mod rules;
+pub mod server;
+pub mod service;
+pub mod settings;
+pub mod store;

@@ -162,6 +162,15 @@ fn refuse<T>(field: &'static str, message: impl Into<String>) -> Result<T, Limit
 }
 
 impl Limit {
+    /// Admits nothing; stands where the real limit is not known yet.
+    pub(crate) const NONE: Self = Self {
+        algorithm: Algorithm::FixedWindow,
+        hits: 0,
+        period_ms: 1,
+        shape: Shape::FixedWindow,
+        overdraft: false,
+    };
+
     /// Checks a limit and prepares its arithmetic.
     ///
     /// # Errors
@@ -309,6 +318,20 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
+/// A period as limits files spell it, such as `1m30s`; the largest unit is the day.
+pub fn format_period(period_ms: u64) -> String {
+    let steps = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    let mut text = String::new();
+    let mut rest = period_ms;
+    for (name, ms) in steps {
+        if rest >= ms {
+            text.push_str(&format!("{}{name}", rest / ms));
+            rest %= ms;
+        }
+    }
+    if text.is_empty() { "0ms".into() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,10 +355,8 @@ mod tests {
 
     #[test]
     fn a_field_of_another_algorithm_is_refused() {
-        let error = Limit::new(&LimitSpec {
-            burst: Some(2),
-            ..spec(Algorithm::FixedWindow, 1, 1_000)
-        });
+        let error =
+            Limit::new(&LimitSpec { burst: Some(2), ..spec(Algorithm::FixedWindow, 1, 1_000) });
         assert_eq!(error.unwrap_err().field, "burst");
     }
 

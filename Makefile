@@ -1,0 +1,60 @@
+# Words that people and CI type. `make` alone lists them.
+
+# Tools that no package manager pins for us; see tests/tools/servers.txt for the others.
+CARGO_DENY_VERSION = 0.20.2
+CARGO_FUZZ_VERSION = 0.13.2
+
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+
+TOOLS = .servers/cargo
+SCRIPTS = .ci/run tests/tools/install-servers
+
+.DEFAULT_GOAL = help
+.PHONY: help run test lint fmt fuzz clean-servers
+
+help: ## List these targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ## Serve the example limits from memory; needs nothing but Rust.
+	cargo run --release -- serve --limits deploy/example/limits.yaml
+
+test: ## Install the servers that the tests need, then run all tests.
+	tests/tools/install-servers
+	cargo test
+
+lint: ## Check format, lints, docs, shell scripts, dependencies and that the fuzz targets build.
+	cargo fmt --check
+	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
+	cargo clippy --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
+	tests/tools/install-servers shellcheck
+	.servers/shellcheck/shellcheck $(SCRIPTS)
+	@command -v cargo-deny >/dev/null || $(MAKE) $(TOOLS)/bin/cargo-deny
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" cargo deny --log-level error check bans licenses sources
+
+fmt: ## Format the Rust code.
+	cargo fmt
+	cargo fmt --manifest-path tests/fuzz/Cargo.toml
+
+# cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP lets the stable compiler take them. The code
+# has no unsafe block, so an address sanitizer would only make the search slower. The first folder
+# takes what the fuzzer finds, further ones are seeds.
+FUZZ = RUSTC_BOOTSTRAP=1 PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" \
+	cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none
+FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
+
+fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
+	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request
+	$(FUZZ) limits tests/fuzz/corpus/limits $(wildcard deploy/example tests/golden) $(FUZZ_FLAGS)
+	$(FUZZ) request tests/fuzz/corpus/request $(FUZZ_FLAGS)
+
+clean-servers: ## Remove the servers and tools that these targets installed.
+	rm -rf .servers
+
+$(TOOLS)/bin/cargo-deny:
+	cargo install --locked --root $(TOOLS) cargo-deny --version $(CARGO_DENY_VERSION)
+
+$(TOOLS)/bin/cargo-fuzz:
+	cargo install --locked --root $(TOOLS) cargo-fuzz --version $(CARGO_FUZZ_VERSION)

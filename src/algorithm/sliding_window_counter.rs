@@ -1,0 +1,122 @@
+//! Counts of sub-windows: all that lie in the last period in full, and the oldest, which
+//! overlaps it only in part, in full too or, `weighted`, by its overlap.
+
+use super::add;
+use super::state::Record;
+use crate::limit::{HITS_MAX, SubWindows};
+
+/// The longest sub-window whose square fits 53 bits.
+const SQUARE_FITS_MS: u64 = 94_906_265;
+
+impl SubWindows {
+    /// `now_ms`, or the newest hit's sub-window where the clock has stepped back.
+    fn moment(records: &[Record], now_ms: u64) -> u64 {
+        records.last().map_or(now_ms, |newest| newest.at_ms.max(now_ms))
+    }
+
+    /// Where the sub-window of `now_ms` starts.
+    fn start_ms(&self, now_ms: u64) -> u64 {
+        now_ms - now_ms % self.length_ms
+    }
+
+    /// From when a sub-window that starts at `at_ms` overlaps the last period only in part.
+    const fn fades_ms(&self, at_ms: u64) -> u64 {
+        at_ms + self.count as u64 * self.length_ms
+    }
+
+    /// From when it no longer counts.
+    const fn leaves_ms(&self, at_ms: u64) -> u64 {
+        self.fades_ms(at_ms) + self.length_ms
+    }
+
+    /// The sub-windows that count at `now_ms`.
+    fn live<'a>(&self, records: &'a [Record], now_ms: u64) -> &'a [Record] {
+        let gone = records.iter().take_while(|record| self.leaves_ms(record.at_ms) <= now_ms);
+        &records[gone.count()..]
+    }
+
+    /// What `count` of a sub-window weighs with `left_ms` of it left in the period.
+    fn overlap(&self, count: u64, left_ms: u64) -> u64 {
+        if !self.weighted || left_ms >= self.length_ms {
+            return count;
+        }
+        let count = self.countable(count);
+        let scaled = u128::from(count) * u128::from(left_ms);
+        u64::try_from(scaled.div_ceil(u128::from(self.length_ms))).unwrap_or(HITS_MAX)
+    }
+
+    /// Lua computes in 53 bits: where even the split product would not fit, a count that only
+    /// debt or a lowered limit can reach is cut to the most that does.
+    fn countable(&self, count: u64) -> u64 {
+        if self.length_ms <= SQUARE_FITS_MS { count } else { count.min(HITS_MAX / self.length_ms) }
+    }
+
+    pub(super) fn used(&self, records: &[Record], now_ms: u64) -> u64 {
+        let now_ms = Self::moment(records, now_ms);
+        self.live(records, now_ms).iter().fold(0, |used, record| {
+            let fading_ms = now_ms.saturating_sub(self.fades_ms(record.at_ms));
+            add(used, self.overlap(record.amount, self.length_ms - fading_ms))
+        })
+    }
+
+    pub(super) fn take(&self, records: &mut Vec<Record>, now_ms: u64, hits: u64) {
+        let now_ms = Self::moment(records, now_ms);
+        self.drop_gone(records, now_ms);
+        let at_ms = self.start_ms(now_ms);
+        match records.last_mut() {
+            Some(newest) if newest.at_ms == at_ms => newest.amount = add(newest.amount, hits),
+            Some(_) | None => records.push(Record { at_ms, amount: hits }),
+        }
+    }
+
+    pub(super) fn refund(&self, records: &mut Vec<Record>, now_ms: u64, hits: u64) {
+        let now_ms = Self::moment(records, now_ms);
+        self.drop_gone(records, now_ms);
+        let mut left = hits;
+        while let Some(newest) = records.last_mut() {
+            if newest.amount > left {
+                newest.amount -= left;
+                return;
+            }
+            left -= newest.amount;
+            records.pop();
+        }
+    }
+
+    fn drop_gone(&self, records: &mut Vec<Record>, now_ms: u64) {
+        let gone = records.len() - self.live(records, now_ms).len();
+        records.drain(..gone);
+    }
+
+    pub(super) fn reset_after_ms(&self, records: &[Record], now_ms: u64) -> u64 {
+        let now_ms = Self::moment(records, now_ms);
+        let newest = records.last().map_or(0, |newest| self.leaves_ms(newest.at_ms));
+        newest.saturating_sub(now_ms)
+    }
+
+    /// The first moment at which no more than `room` is used: the sub-windows go oldest first.
+    pub(super) fn retry_after_ms(&self, records: &[Record], now_ms: u64, room: u64) -> u64 {
+        let now_ms = Self::moment(records, now_ms);
+        let live = self.live(records, now_ms);
+        let mut later = live.iter().fold(0, |sum, record| add(sum, record.amount));
+        for record in live {
+            later -= record.amount.min(later);
+            if later <= room {
+                let fits_ms = self.fits_ms(*record, room - later);
+                return fits_ms.saturating_sub(now_ms).max(1);
+            }
+        }
+        1
+    }
+
+    /// The first moment at which a fading sub-window weighs no more than `room`.
+    fn fits_ms(&self, record: Record, room: u64) -> u64 {
+        if !self.weighted || record.amount == 0 {
+            return self.leaves_ms(record.at_ms);
+        }
+        let count = u128::from(self.countable(record.amount));
+        let left_ms = u128::from(room) * u128::from(self.length_ms) / count;
+        let left_ms = u64::try_from(left_ms).unwrap_or(HITS_MAX).min(self.length_ms);
+        self.leaves_ms(record.at_ms) - left_ms
+    }
+}

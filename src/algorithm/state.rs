@@ -1,0 +1,105 @@
+//! What is stored under a key, and the bytes that Redis holds for it.
+//!
+//! Every state is a row of records of 13 bytes, a moment in 6 and an amount in 7, little-endian;
+//! a log has a header before them. Lua reads and writes the same bytes with `struct`.
+
+use super::sliding_window_log::Log;
+
+/// An amount at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Hits, or units of water.
+    pub amount: u64,
+}
+
+/// A bucket's content and when it was right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Water {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Units of which a hit weighed `weight`.
+    pub units: u64,
+    /// What a hit weighed when the units were counted: a limit that was changed since converts.
+    pub weight: u64,
+}
+
+/// The state of one counter; each algorithm has its own variant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing used.
+    #[default]
+    Fresh,
+    /// A fixed window: where it starts, and its count.
+    Window(Record),
+    /// A sliding window log.
+    Log(Box<Log>),
+    /// The non-empty sub-windows of a sliding window counter by their start, oldest first.
+    SubWindows(Vec<Record>),
+    /// A bucket.
+    Water(Water),
+}
+
+impl State {
+    /// The bytes that Redis stores; none for a fresh state.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Fresh => {}
+            Self::Window(record) => push_record(&mut bytes, *record),
+            Self::SubWindows(records) => {
+                records.iter().for_each(|record| push_record(&mut bytes, *record));
+            }
+            Self::Water(water) => {
+                push_record(&mut bytes, Record { at_ms: water.at_ms, amount: water.units });
+                bytes.extend_from_slice(&water.weight.to_le_bytes()[..6]);
+            }
+            Self::Log(log) => log.encode(&mut bytes),
+        }
+        bytes
+    }
+
+    pub(super) fn window(&self) -> Option<Record> {
+        if let Self::Window(record) = self { Some(*record) } else { None }
+    }
+
+    pub(super) fn water(&self) -> Option<Water> {
+        if let Self::Water(water) = self { Some(*water) } else { None }
+    }
+
+    pub(super) fn records(&self) -> &[Record] {
+        if let Self::SubWindows(records) = self { records } else { &[] }
+    }
+
+    pub(super) fn log(&self) -> Option<&Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    /// The sub-windows, made empty where the state is of another kind.
+    pub(super) fn records_mut(&mut self) -> &mut Vec<Record> {
+        if !matches!(self, Self::SubWindows(_)) {
+            *self = Self::SubWindows(Vec::new());
+        }
+        match self {
+            Self::SubWindows(records) => records,
+            Self::Fresh | Self::Window(_) | Self::Log(_) | Self::Water(_) => unreachable!(),
+        }
+    }
+
+    /// The log, made empty where the state is of another kind.
+    pub(super) fn log_mut(&mut self) -> &mut Log {
+        if !matches!(self, Self::Log(_)) {
+            *self = Self::Log(Box::default());
+        }
+        match self {
+            Self::Log(log) => log,
+            Self::Fresh | Self::Window(_) | Self::SubWindows(_) | Self::Water(_) => unreachable!(),
+        }
+    }
+}
+
+pub(super) fn push_record(bytes: &mut Vec<u8>, record: Record) {
+    bytes.extend_from_slice(&record.at_ms.to_le_bytes()[..6]);
+    bytes.extend_from_slice(&record.amount.to_le_bytes()[..7]);
+}

@@ -1,0 +1,68 @@
+//! The time, which tests can turn. The only place that reads the machine's clocks.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The latest moment that states can hold: milliseconds since the epoch in 6 bytes, less the
+/// longest period.
+pub const MOMENT_MAX_MS: u64 = 1 << 47;
+
+/// Milliseconds since the Unix epoch.
+pub trait Clock: Debug + Send + Sync {
+    /// Now; at most [`MOMENT_MAX_MS`].
+    fn now_ms(&self) -> u64;
+}
+
+/// The machine's wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods)] // this is the clock
+    fn now_ms(&self) -> u64 {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let ms = since_epoch.unwrap_or_default().as_millis();
+        u64::try_from(ms).unwrap_or(MOMENT_MAX_MS).min(MOMENT_MAX_MS)
+    }
+}
+
+/// A clock that stands still until it is turned.
+#[derive(Clone, Debug, Default)]
+pub struct FakeClock(Arc<AtomicU64>);
+
+impl FakeClock {
+    /// A clock that shows `now_ms`.
+    pub fn at(now_ms: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(now_ms)))
+    }
+
+    /// Turns the clock, forwards or back.
+    pub fn set(&self, now_ms: u64) {
+        self.0.store(now_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for FakeClock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Measures how long something takes, for metrics.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts measuring.
+    #[allow(clippy::disallowed_methods)] // this is the clock
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The time since the start.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}

@@ -1,0 +1,180 @@
+//! `tidegate check`: the table of what the limits files were understood to say.
+
+use crate::limit::{Limit, Shape, SubWindows, format_period};
+use crate::rules::{Domain, Rule, RuleSet};
+
+const HEADER: [&str; 5] = ["DOMAIN", "RULE", "LIMIT", "ALGORITHM", "FLAGS"];
+
+type Row = [String; 5];
+
+/// All rules of all domains, a line for each limit, in columns; below it what domains set for
+/// themselves.
+///
+/// Inner rules without a limit, which only lead to others, are left out.
+pub fn table(rules: &RuleSet) -> String {
+    let mut rows = vec![HEADER.map(String::from)];
+    rows.extend(rules.domains().flat_map(domain_rows));
+    let mut text = columns(&rows);
+    let own: String = rules.domains().filter_map(own_settings).collect();
+    if !own.is_empty() {
+        text.push('\n');
+    }
+    text + &own
+}
+
+fn domain_rows(domain: &Domain) -> Vec<Row> {
+    let rows: Vec<Row> = domain.rules().flat_map(|rule| rule_rows(domain.name(), rule)).collect();
+    if rows.is_empty() {
+        return vec![row(domain.name(), "-", ["none", "-", ""])];
+    }
+    rows
+}
+
+fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
+    if let Some(unlimited) = rule.unlimited() {
+        let flags = flags(&[], rule, unlimited.name());
+        return vec![row(domain, rule.path(), ["unlimited", "-", &flags])];
+    }
+    if rule.limits().is_empty() && !rule.is_inner() {
+        return vec![row(domain, rule.path(), ["none", "-", "exempt"])];
+    }
+    let limits = rule.limits().iter().map(|one| {
+        let limit = one.limit();
+        let rate = format!("{} per {}", limit.hits(), format_period(limit.period_ms()));
+        let overdraft: &[&str] = if limit.overdraft() { &["overdraft"] } else { &[] };
+        row(domain, rule.path(), [&rate, &algorithm(limit), &flags(overdraft, rule, one.name())])
+    });
+    limits.collect()
+}
+
+fn row(domain: &str, path: &str, rest: [&str; 3]) -> Row {
+    let [limit, algorithm, flags] = rest;
+    [domain, path, limit, algorithm, flags].map(printable)
+}
+
+/// The algorithm with what shapes it, given or by default.
+fn algorithm(limit: &Limit) -> String {
+    let name = limit.algorithm().name();
+    match limit.shape() {
+        Shape::FixedWindow | Shape::SlidingWindowLog => name.into(),
+        Shape::SlidingWindowCounter(SubWindows { count, weighted: false, .. }) => {
+            format!("{name} sub_windows={count}")
+        }
+        Shape::SlidingWindowCounter(SubWindows { count, weighted: true, .. }) => {
+            format!("{name} sub_windows={count} weighted")
+        }
+        Shape::Bucket(bucket) => format!("{name} burst={}", bucket.burst),
+    }
+}
+
+fn flags(own: &[&str], rule: &Rule, name: &str) -> String {
+    let mut flags: Vec<String> = own.iter().map(|flag| (*flag).to_owned()).collect();
+    if rule.shadow() {
+        flags.push("shadow".into());
+    }
+    if name != rule.path() {
+        flags.push(format!("name={name}"));
+    }
+    flags.join(" ")
+}
+
+fn own_settings(domain: &Domain) -> Option<String> {
+    let mut settings = vec![];
+    if !domain.slot_by().is_empty() {
+        settings.push(format!("slot_by {}", domain.slot_by().join(", ")));
+    }
+    if let Some(choice) = domain.on_store_failure() {
+        settings.push(format!("on_store_failure {}", choice.name()));
+    }
+    let line = printable(&format!("{}: {}", domain.name(), settings.join("; ")));
+    (!settings.is_empty()).then(|| line + "\n")
+}
+
+/// Configured text must not move the terminal's cursor.
+fn printable(text: &str) -> String {
+    let escape = |c: char| {
+        if c.is_control() { c.escape_default().to_string() } else { c.into() }
+    };
+    text.chars().map(escape).collect()
+}
+
+/// Pads each column to its widest cell, but for the last; a line feed ends every line.
+fn columns(rows: &[Row]) -> String {
+    let mut widths = [0; HEADER.len()];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::parse::parse;
+
+    fn table_of(text: &str) -> Vec<String> {
+        let rules = parse(&[("edge.yaml".into(), text.into())]).unwrap();
+        table(&rules).lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn every_limit_is_a_line_in_columns() {
+        let text = "
+domain: edge
+descriptors:
+  - key: user_id
+    shadow_mode: true
+    rate_limit:
+      - { limit: 100, period: 1m30s, algorithm: token_bucket, burst: 20 }
+      - { limit: 9, period: 1h, name: hourly, overdraft: true }
+  - key: user_id
+    value: admin
+  - key: tenant
+    descriptors:
+      - { key: path, rate_limit: { unlimited: true } }
+";
+        assert_eq!(
+            table_of(text),
+            [
+                "DOMAIN  RULE           LIMIT          ALGORITHM              FLAGS",
+                "edge    user_id        100 per 1m30s  token_bucket burst=20  shadow",
+                "edge    user_id        9 per 1h       fixed_window           overdraft shadow name=hourly",
+                "edge    user_id=admin  none           -                      exempt",
+                "edge    tenant/path    unlimited      -",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_domain_sets_for_itself_stands_below() {
+        let text = "
+domain: edge
+slot_by: [tenant]
+on_store_failure: deny
+descriptors: []
+";
+        assert_eq!(
+            table_of(text),
+            [
+                "DOMAIN  RULE  LIMIT  ALGORITHM  FLAGS",
+                "edge    -     none   -",
+                "",
+                "edge: slot_by tenant; on_store_failure deny",
+            ]
+        );
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let lines = table_of("{domain: \"a\\e[2J\", descriptors: [{key: k}]}");
+        assert!(lines[1].starts_with("a\\u{1b}[2J  k"), "{lines:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Decides one request over all its counters: every limit is tested first, then all that admit
+//! take, or none.
+//!
+//! Pure: a store brings the states and the moment. `lua/decide.lua` is the same in Redis.
+
+use crate::algorithm::State;
+use crate::key::Key;
+use crate::limit::{Algorithm, Limit};
+
+/// What a request does with a counter's hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Takes them if the request passes.
+    Take,
+    /// Only asks whether they would fit.
+    Peek,
+    /// Gives them back.
+    Refund,
+}
+
+/// What one request asks of one counter; no two asks of a request name the same key.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Names the counter.
+    pub key: Key,
+    /// The limit that holds on it.
+    pub limit: Limit,
+    /// At most [`crate::limit::HITS_MAX`]; 0 is tested as one and takes none.
+    pub hits: u64,
+    /// What happens with the hits.
+    pub mode: Mode,
+    /// Whether the limit only reports and never rejects.
+    pub shadow: bool,
+}
+
+/// The answer of one counter, after the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Whether the ask's hits fit.
+    pub within_limit: bool,
+    /// Single hits that would pass now.
+    pub remaining: u64,
+    /// Milliseconds until the limit is full again.
+    pub reset_after_ms: u64,
+    /// Not within the limit: the smallest wait in milliseconds after which the same hits would
+    /// fit. `None` where they fit now, and where no wait suffices.
+    pub retry_after_ms: Option<u64>,
+    /// Milliseconds to hold the request so that a leaky bucket drains at its rate.
+    pub delay_ms: u64,
+}
+
+/// What the tests of a request's limits come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    rejected: bool,
+    /// Rejected by a limit without overdraft: then not even overdraft limits take.
+    takes_nothing: bool,
+}
+
+impl Outcome {
+    /// Counts the test of one limit.
+    pub fn count(&mut self, ask: &Ask, within_limit: bool) {
+        let rejects = !within_limit && !ask.shadow;
+        self.rejected |= rejects;
+        self.takes_nothing |= rejects && !ask.limit.overdraft();
+    }
+
+    /// Whether the request passes.
+    pub const fn allowed(self) -> bool {
+        !self.rejected
+    }
+
+    /// Whether an ask's hits move its counter.
+    const fn moves(self, ask: &Ask, within_limit: bool) -> bool {
+        if ask.hits == 0 || self.takes_nothing {
+            return false;
+        }
+        match ask.mode {
+            Mode::Peek => false,
+            Mode::Refund => !self.rejected,
+            Mode::Take => ask.limit.overdraft() || (within_limit && !self.rejected),
+        }
+    }
+}
+
+impl Ask {
+    /// The hits that are tested: overdraft tests for one, and so does an ask for none.
+    const fn tested_hits(&self) -> u64 {
+        if self.limit.overdraft() || self.hits == 0 { 1 } else { self.hits }
+    }
+
+    /// Whether the hits fit at `now_ms`.
+    pub fn test(&self, state: &State, now_ms: u64) -> bool {
+        self.mode == Mode::Refund || self.limit.admits(state, now_ms, self.tested_hits())
+    }
+
+    /// Moves the counter as the request's outcome has it, and reports it.
+    pub fn settle(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
+        let delays = self.limit.algorithm() == Algorithm::LeakyBucket
+            && self.mode == Mode::Take
+            && self.hits > 0
+            && within
+            && outcome.allowed();
+        let delay_ms = if delays { self.limit.delay_ms(state, now_ms) } else { 0 };
+        if outcome.moves(self, within) {
+            match self.mode {
+                Mode::Refund => self.limit.refund(state, now_ms, self.hits),
+                Mode::Take | Mode::Peek => self.limit.take(state, now_ms, self.hits),
+            }
+        }
+        let retries = !within;
+        Status {
+            within_limit: within,
+            remaining: self.limit.remaining(state, now_ms),
+            reset_after_ms: self.limit.reset_after_ms(state, now_ms),
+            retry_after_ms: retries
+                .then(|| self.limit.retry_after_ms(state, now_ms, self.tested_hits()))
+                .flatten(),
+            delay_ms,
+        }
+    }
+}
+
+/// Decides over `asks` and their `states`, both in the same order.
+pub fn decide(asks: &[Ask], states: &mut [State], now_ms: u64) -> (bool, Vec<Status>) {
+    let mut outcome = Outcome::default();
+    let mut within = Vec::with_capacity(asks.len());
+    for (ask, state) in asks.iter().zip(states.iter()) {
+        let fits = ask.test(state, now_ms);
+        outcome.count(ask, fits);
+        within.push(fits);
+    }
+    let settle = |((ask, state), within): ((&Ask, &mut State), bool)| {
+        ask.settle(state, now_ms, within, outcome)
+    };
+    let statuses = asks.iter().zip(states).zip(within).map(settle).collect();
+    (outcome.allowed(), statuses)
+}

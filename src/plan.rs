@@ -1,0 +1,136 @@
+//! From a request and the rules in force to what the store is asked: a [`Matched`] for each limit
+//! that a descriptor meets, and one [`Ask`] for each counter.
+//!
+//! Where several descriptors name the same counter their hits add up and are tested as one, so
+//! that no request passes by splitting itself.
+
+use crate::decide::{Ask, Mode};
+use crate::key::{Counter, Key};
+use crate::limit::{HITS_MAX, Limit};
+use crate::request::{Descriptor, Request, RequestError};
+use crate::rules::{Domain, Rule, RuleLimit};
+
+/// A limit that a descriptor met.
+#[derive(Debug)]
+pub struct Matched<'r> {
+    /// Index into the request's descriptors.
+    pub descriptor: usize,
+    /// Where the limit comes from.
+    pub origin: Origin<'r>,
+    /// Whether the rule only reports.
+    pub shadow: bool,
+    /// Index into the plan's asks; none for an unlimited rule.
+    pub ask: Option<usize>,
+}
+
+/// Where a limit comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'r> {
+    /// A rule of the limits file.
+    Rule(&'r Rule, &'r RuleLimit),
+    /// A rule without a limit that says so.
+    Unlimited(&'r Rule),
+    /// The request itself, and the rule that its path matches, if there is one.
+    Override(Option<&'r Rule>),
+}
+
+/// What a request asks of the store.
+#[derive(Debug, Default)]
+pub struct Plan<'r> {
+    /// The limits met, in the descriptors' order.
+    pub matched: Vec<Matched<'r>>,
+    /// The counters, each once.
+    pub asks: Vec<Ask>,
+}
+
+impl<'r> Plan<'r> {
+    /// Matches a request against the rules of its domain.
+    ///
+    /// # Errors
+    /// Two descriptors bring different limits for one counter.
+    pub fn of(request: &Request, domain: &'r Domain, prefix: &str) -> Result<Self, RequestError> {
+        let mut plan = Self::default();
+        for (at, descriptor) in request.descriptors.iter().enumerate() {
+            let entries = descriptor.entries.iter();
+            let rule = domain.find(entries.map(|(key, value)| (key.as_str(), value.as_str())));
+            let mut counter = Counter {
+                prefix,
+                domain: domain.name(),
+                slot_by: domain.slot_by(),
+                entries: &descriptor.entries,
+                limit: &Limit::NONE,
+                ordinal: 0,
+            };
+            if let Some(limit) = &descriptor.limit {
+                counter.limit = limit;
+                plan.push(at, descriptor, counter, Origin::Override(rule))?;
+                continue;
+            }
+            let Some(rule) = rule else { continue };
+            if rule.unlimited().is_some() {
+                let origin = Origin::Unlimited(rule);
+                plan.matched.push(Matched { descriptor: at, origin, shadow: false, ask: None });
+            }
+            for limit in rule.limits() {
+                (counter.limit, counter.ordinal) = (limit.limit(), limit.ordinal());
+                plan.push(at, descriptor, counter, Origin::Rule(rule, limit))?;
+            }
+        }
+        Ok(plan)
+    }
+
+    fn push(
+        &mut self,
+        at: usize,
+        descriptor: &Descriptor,
+        counter: Counter<'_>,
+        origin: Origin<'r>,
+    ) -> Result<(), RequestError> {
+        let shadow = match origin {
+            Origin::Rule(rule, _) => rule.shadow(),
+            Origin::Override(rule) => rule.is_some_and(Rule::shadow),
+            Origin::Unlimited(_) => false,
+        };
+        let ask = Ask {
+            key: Key::of(&counter),
+            limit: *counter.limit,
+            hits: descriptor.hits,
+            mode: descriptor.mode,
+            shadow,
+        };
+        // A request has at most a few hundred counters, mostly a handful: a scan beats a table.
+        let same = self.asks.iter().position(|other| other.key == ask.key);
+        let index = if let Some(index) = same {
+            add(&mut self.asks[index], &ask, at)?;
+            index
+        } else {
+            self.asks.push(ask);
+            self.asks.len() - 1
+        };
+        self.matched.push(Matched { descriptor: at, origin, shadow, ask: Some(index) });
+        Ok(())
+    }
+}
+
+/// Adds up the hits of two asks of one counter; given back counts against taken.
+fn add(ask: &mut Ask, other: &Ask, at: usize) -> Result<(), RequestError> {
+    if ask.limit != other.limit || ask.shadow != other.shadow {
+        let message = "an earlier descriptor brings another limit for the same counter";
+        let field = format!("descriptors[{at}].limit");
+        return Err(RequestError { field, message: message.to_owned() });
+    }
+    let signed = |ask: &Ask| {
+        let hits = i64::try_from(ask.hits).unwrap_or(i64::MAX);
+        if ask.mode == Mode::Refund { -hits } else { hits }
+    };
+    let sum = signed(ask) + signed(other);
+    ask.mode = match (ask.mode, other.mode) {
+        (Mode::Peek, _) => Mode::Peek,
+        _ if sum < 0 => Mode::Refund,
+        // Both give back nothing: still a refund, which always fits.
+        (Mode::Refund, Mode::Refund) => Mode::Refund,
+        _ => Mode::Take,
+    };
+    ask.hits = sum.unsigned_abs().min(HITS_MAX);
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! The messages and services of `proto/`, as generated.
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#![allow(clippy::missing_errors_doc, clippy::wildcard_enum_match_arm, clippy::too_many_lines)]
+
+pub mod tidegate {
+    pub mod v1 {
+        tonic::include_proto!("tidegate.v1");
+    }
+}
+
+pub mod envoy {
+    pub mod config {
+        pub mod core {
+            pub mod v3 {
+                tonic::include_proto!("envoy.config.core.v3");
+            }
+        }
+    }
+    pub mod extensions {
+        pub mod common {
+            pub mod ratelimit {
+                pub mod v3 {
+                    tonic::include_proto!("envoy.extensions.common.ratelimit.v3");
+                }
+            }
+        }
+    }
+    pub mod service {
+        pub mod ratelimit {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.ratelimit.v3");
+            }
+        }
+    }
+    pub mod r#type {
+        pub mod v3 {
+            tonic::include_proto!("envoy.r#type.v3");
+        }
+    }
+}
+
+/// The descriptors of all of `proto/`, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,0 +1,204 @@
+//! Mistakes in limits files, collected.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::yaml::Position;
+
+/// The most mistakes that are kept; further ones are counted.
+pub const MISTAKES_MAX: usize = 1_000;
+
+/// The most characters of a value that a message shows.
+const QUOTED_MAX: usize = 64;
+
+/// One mistake in a limits file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LoadError {
+    /// The file, or the folder where that is the mistake.
+    pub file: PathBuf,
+    /// The line, from 1; 0 where it is about the file as a whole.
+    pub line: usize,
+    /// The column in characters, from 1; 0 where it is about the file as a whole.
+    pub column: usize,
+    /// What is wrong and what is allowed.
+    pub message: String,
+}
+
+/// All mistakes of all files, sorted by file, line and column; never empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadErrors {
+    errors: Vec<LoadError>,
+    omitted: usize,
+}
+
+impl LoadErrors {
+    /// The mistakes, at most [`MISTAKES_MAX`].
+    pub fn iter(&self) -> impl Iterator<Item = &LoadError> {
+        self.errors.iter()
+    }
+
+    /// How many there are, also those that are not kept.
+    pub fn count(&self) -> usize {
+        self.errors.len() + self.omitted
+    }
+
+    pub(super) fn add(&mut self, error: LoadError) {
+        if self.errors.len() < MISTAKES_MAX {
+            self.errors.push(error);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// A mistake of a file as a whole.
+    pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<String>) {
+        let file = file.to_owned();
+        self.add(LoadError { file, line: 0, column: 0, message: message.into() });
+    }
+
+    /// The value, unless there were mistakes; then all of them in order.
+    pub(super) fn or_else<T>(mut self, value: impl FnOnce() -> T) -> Result<T, Self> {
+        if self.errors.is_empty() {
+            return Ok(value());
+        }
+        self.errors.sort();
+        self.errors.dedup();
+        Err(self)
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        if self.line == 0 {
+            return write!(f, "{file}: {}", self.message);
+        }
+        write!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)
+    }
+}
+
+/// One mistake a line.
+impl fmt::Display for LoadErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{error}")?;
+        }
+        match self.omitted {
+            0 => Ok(()),
+            omitted => write!(f, "\nand {omitted} more"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+impl std::error::Error for LoadErrors {}
+
+/// Where the mistakes of one file go.
+pub(super) struct Report<'e> {
+    pub(super) file: &'e Path,
+    pub(super) errors: &'e mut LoadErrors,
+}
+
+impl Report<'_> {
+    pub(super) fn add(&mut self, at: Position, message: impl Into<String>) {
+        let Position { line, column } = at;
+        let file = self.file.to_owned();
+        self.errors.add(LoadError { file, line, column, message: message.into() });
+    }
+}
+
+/// A value as messages show it: in quotes, cut short, control characters escaped.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", shortened(text))
+}
+
+/// The same without quotes, for numbers.
+pub(super) fn shortened(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(QUOTED_MAX) {
+        match character {
+            control if control.is_control() => shown.extend(control.escape_default()),
+            other => shown.push(other),
+        }
+    }
+    if text.chars().nth(QUOTED_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A key that means nothing, what is allowed, and what was probably meant.
+pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
+    let message = format!("unknown key {}; allowed are {}", quoted(name), allowed.join(", "));
+    match nearest(name, allowed) {
+        Some(meant) => format!("{message}; did you mean {meant}"),
+        None => message,
+    }
+}
+
+/// The allowed name within a third of its letters of the given one.
+fn nearest<'a>(name: &str, allowed: &[&'a str]) -> Option<&'a str> {
+    if name.len() > QUOTED_MAX {
+        return None;
+    }
+    let near = |meant: &&'a str| (distance(name, meant), *meant);
+    let (distance, meant) = allowed.iter().map(near).min_by_key(|&(distance, _)| distance)?;
+    (distance <= meant.len().div_ceil(3)).then_some(meant)
+}
+
+/// Levenshtein's distance in bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, y) in row.iter_mut().skip(1).zip(b.bytes()) {
+            let best = (diagonal + usize::from(x != y)).min(left + 1).min(*cell + 1);
+            diagonal = std::mem::replace(cell, best);
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_counts_letters_changed_added_and_left_out() {
+        for (a, b, edits) in
+            [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("limt", "limit", 1)]
+        {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+            assert_eq!(distance(b, a), edits, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn a_name_far_from_all_suggests_none() {
+        assert_eq!(nearest("colour", &["key", "value"]), None);
+        assert_eq!(nearest("valeu", &["key", "value"]), Some("value"));
+        assert_eq!(nearest(&"v".repeat(10_000), &["value"]), None);
+    }
+
+    #[test]
+    fn a_value_is_shown_short_and_in_one_line() {
+        assert_eq!(quoted("a\nb"), r#""a\nb""#);
+        assert_eq!(quoted(&"x".repeat(100)), format!("\"{}…\"", "x".repeat(64)));
+    }
+
+    #[test]
+    fn mistakes_beyond_the_most_are_counted() {
+        let mut errors = LoadErrors::default();
+        for _ in 0..MISTAKES_MAX + 5 {
+            errors.add_whole(Path::new("a.yaml"), "x");
+        }
+        assert_eq!(errors.count(), MISTAKES_MAX + 5);
+        assert!(errors.to_string().ends_with("\nand 5 more"));
+    }
+}

@@ -1,0 +1,190 @@
+//! Reading one mapping: its fields by name and type, each mistake reported where it stands.
+
+use std::fmt;
+
+use super::errors::{Report, quoted, shortened, unknown_key};
+use super::yaml::{Content, Field, Node, Position, Scalar};
+use crate::limit::HITS_MAX;
+
+/// What a mapping configures: how messages about it begin.
+#[derive(Clone, Copy)]
+pub(super) enum Subject<'p> {
+    File,
+    /// A descriptor without a key, below the rule of this path (empty: at the top).
+    DescriptorIn(&'p str),
+    Descriptor(&'p str),
+    Limit(&'p str),
+}
+
+/// A mistake that is reported already; what depends on the value is skipped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported;
+
+/// A field's value: `None` where it is not given.
+pub(super) type Given<T> = Result<Option<T>, Reported>;
+
+/// The fields of one mapping.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'n, 'a> {
+    pub(super) subject: Subject<'n>,
+    pub(super) at: Position,
+    fields: &'n [Field<'a>],
+}
+
+impl<'n, 'a> Fields<'n, 'a> {
+    /// The fields of a node; anything but a mapping has none.
+    pub(super) fn of(node: &'n Node<'a>, subject: Subject<'n>) -> Option<Self> {
+        match &node.content {
+            Content::Map(fields) => Some(Self { subject, at: node.at, fields }),
+            Content::Scalar(_) | Content::List(_) => None,
+        }
+    }
+
+    /// Reports every field that is neither allowed nor known to come later.
+    pub(super) fn check_names(&self, allowed: &[&str], later: &[&str], report: &mut Report<'_>) {
+        for field in self.fields {
+            let name = &*field.name.text;
+            if later.contains(&name) {
+                self.refuse(field.at, format!("{name} is not supported yet"), report);
+            } else if !allowed.contains(&name) {
+                self.refuse(field.at, unknown_key(name, allowed), report);
+            }
+        }
+    }
+
+    /// The same fields under another subject.
+    pub(super) fn about<'s>(self, subject: Subject<'s>) -> Fields<'s, 'a>
+    where
+        'n: 's,
+    {
+        Fields { subject, at: self.at, fields: self.fields }
+    }
+
+    /// All of them, in file order.
+    pub(super) fn all(&self) -> &'n [Field<'a>] {
+        self.fields
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'n Field<'a>> {
+        self.fields.iter().find(|field| field.name.text == name)
+    }
+
+    /// Where the value of a field stands; the mapping itself where the field is not given.
+    pub(super) fn at(&self, name: &str) -> Position {
+        self.get(name).map_or(self.at, |field| field.value.at)
+    }
+
+    /// Reports a mistake in this mapping.
+    pub(super) fn refuse(
+        &self,
+        at: Position,
+        message: impl fmt::Display,
+        report: &mut Report<'_>,
+    ) -> Reported {
+        report.add(at, format!("{}{message}", self.subject));
+        Reported
+    }
+
+    /// A text as written, in quotes or not; null is an empty text.
+    pub(super) fn text(&self, name: &str, report: &mut Report<'_>) -> Given<&'n str> {
+        let Some(scalar) = self.scalar(name, "text", report)? else {
+            return Ok(None);
+        };
+        Ok(Some(if scalar.is_null() { "" } else { &scalar.text }))
+    }
+
+    /// A whole number that 64 bits hold.
+    pub(super) fn whole(&self, name: &str, report: &mut Report<'_>) -> Given<u64> {
+        self.plain(name, ("a whole number", whole), report)
+    }
+
+    /// True or false.
+    pub(super) fn flag(&self, name: &str, report: &mut Report<'_>) -> Given<bool> {
+        self.plain(name, ("true or false", flag), report)
+    }
+
+    /// A value of a type that is never in quotes.
+    fn plain<T>(
+        &self,
+        name: &str,
+        (type_name, read): (&str, impl Fn(&str) -> Result<T, String>),
+        report: &mut Report<'_>,
+    ) -> Given<T> {
+        let Some(scalar) = self.scalar(name, type_name, report)? else {
+            return Ok(None);
+        };
+        let message = match read(&scalar.text) {
+            _ if scalar.is_null() => format!("{name} is empty; it must be {type_name}"),
+            Ok(value) if scalar.plain => return Ok(Some(value)),
+            Ok(_) => format!("{name} {} is text; write it without quotes", quoted(&scalar.text)),
+            Err(wrong) => format!("{name} {wrong}"),
+        };
+        Err(self.refuse(self.at(name), message, report))
+    }
+
+    fn scalar(
+        &self,
+        name: &str,
+        type_name: &str,
+        report: &mut Report<'_>,
+    ) -> Given<&'n Scalar<'a>> {
+        let Some(field) = self.get(name) else {
+            return Ok(None);
+        };
+        match &field.value.content {
+            Content::Scalar(scalar) => Ok(Some(scalar)),
+            Content::List(_) | Content::Map(_) => {
+                let message = format!("{name} must be {type_name}, not {}", kind(&field.value));
+                Err(self.refuse(field.value.at, message, report))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File => Ok(()),
+            Self::DescriptorIn("") => f.write_str("descriptor: "),
+            Self::DescriptorIn(path) => write!(f, "descriptor in {}: ", quoted(path)),
+            Self::Descriptor(path) => write!(f, "descriptor {}: ", quoted(path)),
+            Self::Limit(path) => write!(f, "limit for {}: ", quoted(path)),
+        }
+    }
+}
+
+/// What a node is, in words.
+pub(super) fn kind(node: &Node<'_>) -> String {
+    match &node.content {
+        Content::Scalar(scalar) if scalar.is_null() => "nothing".into(),
+        Content::Scalar(scalar) => quoted(&scalar.text),
+        Content::List(_) => "a list".into(),
+        Content::Map(_) => "a mapping".into(),
+    }
+}
+
+/// A number, or what is wrong with it. Underscores may part digits, as in YAML 1.1; a number
+/// with a leading zero is refused, for YAML 1.1 reads it to the base of eight.
+fn whole(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let is_whole = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if digits.strip_prefix('-').is_some_and(is_whole) {
+        return Err(format!("{} is negative; allowed are 0 to {HITS_MAX}", shortened(text)));
+    }
+    if !is_whole(&digits) || text.starts_with('_') {
+        return Err(format!("{} is not a whole number", quoted(text)));
+    }
+    if digits.len() > 1 && digits.starts_with('0') {
+        return Err(format!("{} has a leading zero; write it without", shortened(text)));
+    }
+    digits.parse().map_err(|_too_large| format!("{} is over the most, {HITS_MAX}", shortened(text)))
+}
+
+/// YAML 1.1's spellings, for files that envoyproxy/ratelimit accepts.
+fn flag(text: &str) -> Result<bool, String> {
+    match &*text.to_ascii_lowercase() {
+        "true" | "yes" | "on" | "y" => Ok(true),
+        "false" | "no" | "off" | "n" => Ok(false),
+        _ => Err(format!("{} is not true or false", quoted(text))),
+    }
+}

@@ -1,0 +1,161 @@
+//! The fields of one limit, and what they make together.
+
+use super::super::errors::{Report, quoted};
+use super::super::fields::{Fields, Given, Reported};
+use super::super::period::{UNITS, period_ms, unit_ms};
+use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
+
+/// Every field is read before the mistakes of any end it, so that all are reported.
+pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Limit, Reported> {
+    let hits = hits(fields, report);
+    let period_ms = period(fields, report);
+    let algorithm = algorithm(fields, report);
+    let burst = fields.whole("burst", report);
+    let sub_windows = sub_windows(fields, report);
+    let weighted = fields.flag("weighted", report);
+    let overdraft = fields.flag("overdraft", report);
+    let own = algorithm.and_then(|algorithm| refuse_foreign(fields, algorithm, report));
+    let spec = LimitSpec {
+        algorithm: algorithm?,
+        hits: hits?,
+        period_ms: period_ms?,
+        burst: burst?,
+        sub_windows: sub_windows?,
+        weighted: weighted?,
+        overdraft: overdraft?.unwrap_or(false),
+    };
+    own?;
+    Limit::new(&spec).map_err(|error| refuse_limit(fields, &error, report))
+}
+
+/// Reports all the fields that the algorithm does not have, whatever their values.
+fn refuse_foreign(
+    fields: &Fields<'_, '_>,
+    algorithm: Algorithm,
+    report: &mut Report<'_>,
+) -> Result<(), Reported> {
+    let plain = LimitSpec { algorithm, hits: 1, period_ms: 1_000, ..LimitSpec::default() };
+    let probes = [
+        ("burst", LimitSpec { burst: Some(1), ..plain.clone() }),
+        ("sub_windows", LimitSpec { sub_windows: Some(1), ..plain.clone() }),
+        ("weighted", LimitSpec { weighted: Some(false), ..plain }),
+    ];
+    let mut result = Ok(());
+    for (name, probe) in probes {
+        if fields.get(name).is_none() {
+            continue;
+        }
+        if let Err(error) = Limit::new(&probe) {
+            result = Err(refuse_limit(fields, &error, report));
+        }
+    }
+    result
+}
+
+fn refuse_limit(fields: &Fields<'_, '_>, error: &LimitError, report: &mut Report<'_>) -> Reported {
+    let asked = match error.field {
+        "limit" => hits_name(fields),
+        "period" => period_name(fields),
+        field => field,
+    };
+    let colon = if error.message.starts_with(|c: char| c.is_ascii_digit()) { "" } else { ":" };
+    let message = format!("{asked}{colon} {}", error.message);
+    if fields.get(asked).is_some() {
+        return fields.refuse(fields.at(asked), message, report);
+    }
+    // A default: burst is the limit, and sub-windows divide the period.
+    let cause = if asked == "sub_windows" { period_name(fields) } else { hits_name(fields) };
+    let message = format!("{message}; that is the default of {asked}, give another");
+    fields.refuse(fields.at(cause), message, report)
+}
+
+fn hits_name(fields: &Fields<'_, '_>) -> &'static str {
+    if fields.get("limit").is_some() { "limit" } else { "requests_per_unit" }
+}
+
+fn period_name(fields: &Fields<'_, '_>) -> &'static str {
+    if fields.get("period").is_some() { "period" } else { "unit" }
+}
+
+fn hits(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Reported> {
+    let both = refuse_both(fields, ["limit", "requests_per_unit"], report);
+    let (limit, other) = (fields.whole("limit", report), fields.whole("requests_per_unit", report));
+    both?;
+    match limit?.or(other?) {
+        Some(hits) => Ok(hits),
+        None => Err(fields.refuse(fields.at, "limit is missing; it is the hits a period", report)),
+    }
+}
+
+fn period(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Reported> {
+    let both = refuse_both(fields, ["period", "unit"], report);
+    let (period, unit) = (own_period(fields, report), unit(fields, report));
+    both?;
+    match period?.or(unit?) {
+        Some(period_ms) => Ok(period_ms),
+        None => {
+            let message = "period is missing; add period, such as 1m, or unit";
+            Err(fields.refuse(fields.at, message, report))
+        }
+    }
+}
+
+fn own_period(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
+    let Some(text) = fields.text("period", report)? else {
+        return Ok(None);
+    };
+    let wrong = match period_ms(text) {
+        Some(1..=PERIOD_MAX_MS) => return Ok(period_ms(text)),
+        Some(_) => "is not from 1ms to 36500d",
+        None => "is not whole numbers of d, h, m, s, ms in this order, such as 250ms, 1m30s or 7d",
+    };
+    Err(fields.refuse(fields.at("period"), format!("period {} {wrong}", quoted(text)), report))
+}
+
+fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
+    let Some(text) = fields.text("unit", report)? else {
+        return Ok(None);
+    };
+    if let Some(ms) = unit_ms(text) {
+        return Ok(Some(ms));
+    }
+    let allowed = UNITS.map(|(unit, _)| unit).join(", ");
+    let message = format!("unit {} is not one of {allowed}", quoted(text));
+    Err(fields.refuse(fields.at("unit"), message, report))
+}
+
+fn algorithm(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Algorithm, Reported> {
+    let Some(name) = fields.text("algorithm", report)? else {
+        return Ok(Algorithm::default());
+    };
+    Algorithm::from_name(name).ok_or_else(|| {
+        let allowed = Algorithm::ALL.map(Algorithm::name).join(", ");
+        let message = format!("algorithm {} is not one of {allowed}", quoted(name));
+        fields.refuse(fields.at("algorithm"), message, report)
+    })
+}
+
+fn sub_windows(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u32> {
+    let Some(count) = fields.whole("sub_windows", report)? else {
+        return Ok(None);
+    };
+    u32::try_from(count).map(Some).map_err(|_too_many| {
+        let message = format!("sub_windows {count} is not from 1 to {SUB_WINDOWS_MAX}");
+        fields.refuse(fields.at("sub_windows"), message, report)
+    })
+}
+
+/// Two names of one thing: the later one is the mistake.
+fn refuse_both(
+    fields: &Fields<'_, '_>,
+    names: [&str; 2],
+    report: &mut Report<'_>,
+) -> Result<(), Reported> {
+    let mut given = fields.all().iter().filter(|field| names.contains(&&*field.name.text));
+    let (Some(first), Some(second)) = (given.next(), given.next()) else {
+        return Ok(());
+    };
+    let (first, second_name) = (&first.name.text, &second.name.text);
+    let message = format!("{second_name} says the same as {first}; keep one of them");
+    Err(fields.refuse(second.at, message, report))
+}

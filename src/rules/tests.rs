@@ -1,0 +1,157 @@
+use super::parse::parse;
+use super::*;
+
+fn rules(text: &str) -> RuleSet {
+    parse(&[("edge.yaml".into(), text.into())]).unwrap()
+}
+
+/// The path of the rule that `key=value` words find in the only domain, or "".
+fn found(rules: &RuleSet, words: &str) -> String {
+    let entries = words.split(' ').map(|word| word.split_once('=').unwrap());
+    let domain = rules.domains().next().unwrap();
+    domain.find(entries).map(|rule| rule.path().to_owned()).unwrap_or_default()
+}
+
+const TREE: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { limit: 1, period: 1s }
+  - key: user
+    value: \"*\"
+  - key: user
+    value: vip
+  - key: user
+    value: vip-*
+  - key: tenant
+    descriptors:
+      - key: path
+        value: /login
+        rate_limit: { limit: 1, period: 1s }
+  - key: tenant
+    value: acme
+    descriptors:
+      - key: user
+  - key: ip
+";
+
+#[test]
+fn the_exact_value_wins_over_wildcards_in_file_order() {
+    let rules = rules(TREE);
+    assert_eq!(found(&rules, "user=vip"), "user=vip");
+    assert_eq!(found(&rules, "user=vip-7"), "user=*");
+    assert_eq!(found(&rules, "user="), "user=*");
+}
+
+#[test]
+fn the_bare_key_matches_any_other_value() {
+    let rules = rules(TREE);
+    assert_eq!(found(&rules, "ip=10.0.0.1"), "ip");
+    assert_eq!(found(&rules, "ip="), "ip");
+    assert_eq!(found(&rules, "port=1"), "");
+}
+
+#[test]
+fn a_limit_stands_exactly_where_the_path_ends() {
+    let rules = rules(TREE);
+    assert_eq!(found(&rules, "tenant=t path=/login"), "tenant/path=/login");
+    assert_eq!(found(&rules, "tenant=t path=/login ip=1"), "");
+    assert_eq!(found(&rules, "tenant=t path=/logout"), "");
+    assert_eq!(found(&rules, "path=/login tenant=t"), "");
+}
+
+#[test]
+fn the_walk_never_turns_back() {
+    let rules = rules(TREE);
+    assert_eq!(found(&rules, "tenant=acme user=1"), "tenant=acme/user");
+    assert_eq!(found(&rules, "tenant=acme path=/login"), "");
+}
+
+#[test]
+fn a_rule_without_limits_is_found_so_that_it_exempts() {
+    let rules = rules(TREE);
+    let domain = rules.domain("edge").unwrap();
+    for entry in [("ip", "1"), ("tenant", "t")] {
+        let rule = domain.find([entry]).unwrap();
+        assert!(rule.limits().is_empty() && rule.unlimited().is_none());
+    }
+}
+
+#[test]
+fn no_entries_find_nothing() {
+    assert!(rules(TREE).domain("edge").unwrap().find([]).is_none());
+    assert!(rules(TREE).domain("Edge").is_none());
+}
+
+#[test]
+fn the_empty_value_is_the_bare_key() {
+    let rules = rules("{domain: d, descriptors: [{key: k, value: \"\"}, {key: n, value: null}]}");
+    assert_eq!(found(&rules, "k=x"), "k");
+    assert_eq!(found(&rules, "n=x"), "n");
+}
+
+#[test]
+fn every_limit_and_unlimited_rule_has_its_own_id() {
+    let file = |domain: &str| {
+        let text = format!(
+            "{{domain: {domain}, descriptors: [
+              {{key: a, rate_limit: [{{limit: 1, unit: day}}, {{limit: 2, unit: hour}}],
+                descriptors: [{{key: b, rate_limit: {{unlimited: true, name: free}}}}]}},
+              {{key: c}}, {{key: d, rate_limit: {{limit: 3, unit: day}}}}]}}"
+        );
+        (PathBuf::from(format!("{domain}.yaml")), text)
+    };
+    let rules = parse(&[file("z"), file("b")]).unwrap();
+    assert_eq!(rules.domains().map(Domain::name).collect::<Vec<_>>(), ["b", "z"]);
+    let mut ids = vec![];
+    for rule in rules.domains().flat_map(Domain::rules) {
+        ids.extend(rule.limits().iter().map(RuleLimit::id));
+        ids.extend(rule.unlimited().map(Unlimited::id));
+    }
+    assert_eq!(ids, (0..rules.limits_count()).collect::<Vec<_>>());
+    assert_eq!(ids.len(), 8);
+}
+
+#[test]
+fn rules_come_in_file_order_depth_first() {
+    let rules = rules(TREE);
+    let paths: Vec<&str> = rules.domains().flat_map(Domain::rules).map(Rule::path).collect();
+    let expected = [
+        "user",
+        "user=*",
+        "user=vip",
+        "user=vip-*",
+        "tenant",
+        "tenant/path=/login",
+        "tenant=acme",
+        "tenant=acme/user",
+        "ip",
+    ];
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn limits_that_count_alike_on_one_rule_are_told_apart() {
+    let rules = rules(
+        "{domain: d, descriptors: [{key: k, rate_limit: [
+          {limit: 1, period: 1m}, {limit: 2, unit: minute}, {limit: 3, period: 1h},
+          {limit: 1, period: 1m, algorithm: sliding_window_counter},
+          {limit: 2, period: 1m, algorithm: sliding_window_counter, sub_windows: 10},
+          {limit: 2, period: 1m, algorithm: sliding_window_counter, sub_windows: 5},
+          {limit: 4, period: 60s}]}]}",
+    );
+    let rule = rules.domain("d").unwrap().find([("k", "")]).unwrap();
+    let ordinals: Vec<u8> = rule.limits().iter().map(RuleLimit::ordinal).collect();
+    assert_eq!(ordinals, [0, 1, 0, 0, 1, 0, 2]);
+}
+
+#[test]
+fn a_limit_is_named_by_its_name_or_its_path() {
+    let rules = rules(
+        "{domain: d, descriptors: [{key: k, value: 404, rate_limit: [
+          {limit: 1, unit: day}, {limit: 1, unit: day, name: daily}]}]}",
+    );
+    let rule = rules.domain("d").unwrap().find([("k", "404")]).unwrap();
+    let names: Vec<&str> = rule.limits().iter().map(RuleLimit::name).collect();
+    assert_eq!(names, ["k=404", "daily"]);
+}

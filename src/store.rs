@@ -1,0 +1,94 @@
+//! Where counters live. A store decides a request's asks at once: it tests every limit, then
+//! takes from all or from none.
+
+pub mod memory;
+pub mod redis;
+
+use std::fmt;
+
+use crate::decide::{Ask, Status};
+use memory::MemoryStore;
+use redis::RedisStore;
+
+/// A store's decision over one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the request passes.
+    pub allowed: bool,
+    /// A status for each ask, in the asks' order.
+    pub statuses: Vec<Status>,
+}
+
+/// The store could not decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// It did not answer in time: the hits may have been taken.
+    Timeout,
+    /// It cannot be reached: nothing was taken.
+    Unavailable(String),
+    /// It answered with an error: nothing was taken.
+    Refused(String),
+    /// Its answer could not be read: the hits may have been taken.
+    Garbled(String),
+}
+
+impl StoreError {
+    /// All values of the metric label `kind`.
+    pub const KINDS: [&'static str; 4] = ["timeout", "unavailable", "refused", "garbled"];
+
+    /// The value of the metric label `kind`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable(_) => "unavailable",
+            Self::Refused(_) => "refused",
+            Self::Garbled(_) => "garbled",
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("the store did not answer in time"),
+            Self::Unavailable(why) => write!(f, "the store cannot be reached: {why}"),
+            Self::Refused(why) => write!(f, "the store refused: {why}"),
+            Self::Garbled(what) => write!(f, "the store's answer cannot be read: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// The stores that there are.
+#[derive(Debug)]
+pub enum Store {
+    /// In this process.
+    Memory(MemoryStore),
+    /// In a Redis server that replicas share.
+    Redis(RedisStore),
+}
+
+impl Store {
+    /// Decides over `asks` at the store's own time, or at `at_ms` in a replay.
+    ///
+    /// # Errors
+    /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
+    pub async fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Result<Decision, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.decide(asks, at_ms)),
+            Self::Redis(redis) => redis.decide(asks, at_ms).await,
+        }
+    }
+
+    /// Whether the store would decide now.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.ready().await,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Counters in this process: sharded, all-or-nothing over several keys, bounded.
+//!
+//! A request locks the shards of its keys in ascending order, so that no two requests can wait
+//! for each other, decides, and writes. Each shard queues its states by the moment at which they
+//! no longer matter. The queue is lazy: a state that is used again moves its moment but not its
+//! place, and is put back where it is met; so using a counter costs no queue operation.
+//!
+//! Every write drops at most a few states that are due, so that expiry never pauses anybody. At
+//! the bound on keys, the state that is nearest to idle in all shards goes first: each shard
+//! publishes a lower bound of its moments, and the least is followed until it is the true one.
+
+mod shard;
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rapidhash::fast::RandomState;
+
+use super::Decision;
+use crate::algorithm::State;
+use crate::clock::Clock;
+use crate::decide::{Ask, Outcome};
+use shard::Shard;
+
+/// Shards: as many as bits in the word that says which ones a request locks.
+const SHARDS: usize = 64;
+
+/// States that are due and dropped by one write.
+const DROPS_MAX: usize = 4;
+
+/// The store in this process.
+pub struct MemoryStore {
+    shards: Vec<Mutex<Shard>>,
+    /// A lower bound of the moments at which each shard's states become idle.
+    idle_from_ms: Vec<AtomicU64>,
+    keys: AtomicUsize,
+    keys_max: usize,
+    evicted: AtomicU64,
+    hasher: RandomState,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// The shards that one request holds, in ascending order.
+struct Held<'a> {
+    shards: Vec<(usize, MutexGuard<'a, Shard>)>,
+}
+
+impl Held<'_> {
+    fn shard(&mut self, index: usize) -> &mut Shard {
+        // Few: a request has a handful of keys, and a scan beats a table.
+        let at = self.shards.iter().position(|(held, _)| *held == index).unwrap_or_default();
+        &mut self.shards[at].1
+    }
+}
+
+impl MemoryStore {
+    /// A store of at most `keys_max` counters.
+    pub fn new(keys_max: usize, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            idle_from_ms: (0..SHARDS).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            keys: AtomicUsize::new(0),
+            keys_max: keys_max.max(1),
+            evicted: AtomicU64::new(0),
+            hasher: RandomState::new(),
+            clock,
+        }
+    }
+
+    /// Counters held.
+    pub fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Counters that were dropped in force, because the bound on keys was reached.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Decides over `asks` now, or at `at_ms` in a replay, in which nothing expires.
+    pub fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Decision {
+        let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
+        let hashes: Vec<u64> = asks.iter().map(|ask| self.hash(ask)).collect();
+        let mut held = self.hold(&hashes);
+        let mut outcome = Outcome::default();
+        let mut within = Vec::with_capacity(asks.len());
+        for (ask, hash) in asks.iter().zip(&hashes) {
+            let state = held.shard(shard_of(*hash)).find(*hash, ask.key.as_bytes());
+            let fits = ask.test(state.unwrap_or(&State::Fresh), now_ms);
+            outcome.count(ask, fits);
+            within.push(fits);
+        }
+        let before = held.keys();
+        let mut statuses = Vec::with_capacity(asks.len());
+        for ((ask, hash), within) in asks.iter().zip(&hashes).zip(within) {
+            let shard = held.shard(shard_of(*hash));
+            statuses
+                .push(shard.update(*hash, ask, now_ms, |state| {
+                    ask.settle(state, now_ms, within, outcome)
+                }));
+        }
+        if at_ms.is_none() {
+            held.drop_due(now_ms);
+        }
+        self.release(held, before, now_ms);
+        Decision { allowed: outcome.allowed(), statuses }
+    }
+
+    /// Drops a bounded number of states that are due in every shard; for a timer to call, so
+    /// that a process without traffic shrinks too.
+    pub fn drop_due(&self) {
+        let now_ms = self.clock.now_ms();
+        for index in 0..SHARDS {
+            let mut held = Held { shards: vec![(index, self.shards[index].lock())] };
+            let before = held.keys();
+            for _ in 0..256 {
+                held.drop_due(now_ms);
+            }
+            self.release(held, before, now_ms);
+        }
+    }
+
+    /// The stored bytes of a counter, as Redis would hold them; for tests.
+    pub fn encoded(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let hash = self.hasher.hash_one(key);
+        let shard = self.shards[shard_of(hash)].lock();
+        shard.find(hash, key).map(State::encode)
+    }
+
+    fn hash(&self, ask: &Ask) -> u64 {
+        self.hasher.hash_one(ask.key.as_bytes())
+    }
+
+    fn hold(&self, hashes: &[u64]) -> Held<'_> {
+        let mut wanted = hashes.iter().fold(0_u64, |set, hash| set | 1 << shard_of(*hash));
+        let mut shards = Vec::with_capacity(hashes.len());
+        while wanted != 0 {
+            let index = wanted.trailing_zeros() as usize;
+            shards.push((index, self.shards[index].lock()));
+            wanted &= wanted - 1;
+        }
+        Held { shards }
+    }
+
+    /// Publishes what changed, unlocks, and keeps the bound.
+    fn release(&self, held: Held<'_>, keys_before: usize, now_ms: u64) {
+        let keys_after = held.keys();
+        for (index, shard) in &held.shards {
+            self.idle_from_ms[*index].store(shard.idle_from_ms(), Ordering::Relaxed);
+        }
+        // Counted while the shards are held, so that nobody counts a drop before its insertion.
+        if keys_after >= keys_before {
+            self.keys.fetch_add(keys_after - keys_before, Ordering::Relaxed);
+        } else {
+            self.keys.fetch_sub(keys_before - keys_after, Ordering::Relaxed);
+        }
+        drop(held);
+        // Bounded: every round drops a state or raises a shard's lower bound.
+        while self.keys() > self.keys_max {
+            self.drop_nearest_to_idle(now_ms);
+        }
+    }
+
+    /// Drops the state with the least idle moment in the shard with the least lower bound, or
+    /// raises that bound where another shard's is less.
+    fn drop_nearest_to_idle(&self, now_ms: u64) {
+        let bound = |index: &usize| self.idle_from_ms[*index].load(Ordering::Relaxed);
+        let Some(nearest) = (0..SHARDS).min_by_key(bound) else { return };
+        let others = (0..SHARDS).filter(|index| *index != nearest);
+        let next_ms = others.map(|index| bound(&index)).min().unwrap_or(u64::MAX);
+        let mut shard = self.shards[nearest].lock();
+        if let Some(idle_ms) = shard.drop_first(next_ms) {
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+            if idle_ms > now_ms {
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.idle_from_ms[nearest].store(shard.idle_from_ms(), Ordering::Relaxed);
+    }
+}
+
+impl Held<'_> {
+    fn keys(&self) -> usize {
+        self.shards.iter().map(|(_, shard)| shard.len()).sum()
+    }
+
+    fn drop_due(&mut self, now_ms: u64) {
+        for (_, shard) in &mut self.shards {
+            shard.drop_due(now_ms, DROPS_MAX);
+        }
+    }
+}
+
+/// The table takes the hash's low and top bits; the shard takes some between.
+#[allow(clippy::cast_possible_truncation)] // six bits
+const fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
+}

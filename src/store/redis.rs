@@ -1,0 +1,179 @@
+//! Counters in Redis: every decision is one run of `lua/`, on Redis's own clock.
+//!
+//! The client is told to send a script once only: a second sending after a lost connection would
+//! count hits twice. A server that has forgotten the script (a restart, SCRIPT FLUSH) says so
+//! before it runs anything; then it is loaded, once for all who wait, and run again.
+
+mod wire;
+
+use std::time::Duration;
+
+use fred::bytes::Bytes;
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
+use fred::types::config::{Config, ConnectionConfig, PerformanceConfig, TcpConfig};
+use fred::types::config::{ServerConfig, UnresponsiveConfig};
+use fred::types::scripts::Script;
+use fred::types::{Builder, Key, config::ReconnectPolicy};
+use tokio::sync::Mutex;
+
+use super::{Decision, StoreError};
+use crate::clock::Stopwatch;
+use crate::decide::Ask;
+use crate::metrics::Metrics;
+
+/// The parts of `lua/`, joined by the build.
+pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
+
+/// Commands that may wait for one connection.
+const BUFFER_MAX: usize = 100_000;
+
+/// The store in a Redis server that replicas share.
+pub struct RedisStore {
+    client: Client,
+    script: Script,
+    /// Held by the one who loads the script.
+    loading: Mutex<()>,
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisStore").field("client", &self.client.id()).finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// Prepares a client for `url` and connects in the background: decisions fail with
+    /// [`StoreError::Unavailable`] until it is connected.
+    ///
+    /// # Errors
+    /// The URL is not one of a Redis server; the message does not repeat it, for its password.
+    pub fn connect(url: &str, timeout: Duration, metrics: Metrics) -> Result<Self, String> {
+        let mut config =
+            Config::from_url(url).map_err(|error| format!("store: {}", error.details()))?;
+        if !matches!(config.server, ServerConfig::Centralized { .. }) {
+            return Err("store: only redis:// and rediss:// of one server are supported yet".into());
+        }
+        config.fail_fast = false;
+        let client = builder(config, timeout)
+            .build()
+            .map_err(|error| format!("store: {}", error.details()))?;
+        drop(client.connect());
+        let script = Script::from_lua(SCRIPT);
+        Ok(Self { client, script, loading: Mutex::new(()), metrics })
+    }
+
+    /// Decides over `asks` in one script run.
+    ///
+    /// # Errors
+    /// Redis could not be asked, refused, or its answer could not be read.
+    pub async fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Result<Decision, StoreError> {
+        let call = wire::Call::of(asks, at_ms);
+        let watch = Stopwatch::start();
+        let replies = self.run(&call).await;
+        self.metrics.script_took(watch.elapsed());
+        self.metrics.store_up.set(if replies.is_ok() { 1.0 } else { 0.0 });
+        let replies = replies.map_err(|error| store_error(&error))?;
+        wire::decision(asks, &replies)
+    }
+
+    /// Whether Redis answers.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        let pong = self.client.ping::<()>(None).await;
+        self.metrics.store_up.set(if pong.is_ok() { 1.0 } else { 0.0 });
+        pong.map_err(|error| store_error(&error))
+    }
+
+    /// Removes counters, for a replay that cleans up after itself.
+    ///
+    /// # Errors
+    /// Redis could not be asked or refused.
+    pub async fn remove(&self, keys: Vec<Vec<u8>>) -> Result<(), StoreError> {
+        const KEYS_MAX: usize = 1_000;
+        for some in keys.chunks(KEYS_MAX) {
+            let some: Vec<Key> = some.iter().map(|key| key.as_slice().into()).collect();
+            self.client.del::<(), _>(some).await.map_err(|error| store_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client is connected.
+    ///
+    /// # Errors
+    /// It could not connect within `deadline`.
+    pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
+        let connected = tokio::time::timeout(deadline, self.client.wait_for_connect()).await;
+        match connected {
+            Ok(result) => result.map_err(|error| store_error(&error)),
+            Err(_) => Err(StoreError::Unavailable("no connection in time".into())),
+        }
+    }
+
+    async fn run(&self, call: &wire::Call) -> Result<Vec<Bytes>, Error> {
+        match self.evalsha(call).await {
+            Err(error) if is_unknown_script(&error) => {
+                self.load().await?;
+                self.evalsha(call).await
+            }
+            result => result,
+        }
+    }
+
+    async fn evalsha(&self, call: &wire::Call) -> Result<Vec<Bytes>, Error> {
+        let hash = self.script.sha1().clone();
+        self.client.evalsha(hash, call.keys.clone(), call.args.clone()).await
+    }
+
+    /// Loads the script unless another request has just done so.
+    async fn load(&self) -> Result<(), Error> {
+        let waited = self.loading.try_lock().is_err();
+        let _loading = self.loading.lock().await;
+        if !waited {
+            self.client.script_load::<(), _>(SCRIPT).await?;
+        }
+        Ok(())
+    }
+}
+
+fn builder(config: Config, timeout: Duration) -> Builder {
+    let mut builder = Builder::from_config(config);
+    builder
+        .set_policy(ReconnectPolicy::new_constant(0, 200))
+        .with_performance_config(|performance: &mut PerformanceConfig| {
+            performance.default_command_timeout = timeout;
+        })
+        .with_connection_config(|connection: &mut ConnectionConfig| {
+            connection.connection_timeout = Duration::from_secs(1);
+            connection.internal_command_timeout = Duration::from_secs(1);
+            connection.max_command_attempts = 1;
+            connection.max_command_buffer_len = BUFFER_MAX;
+            connection.auto_client_setname = false;
+            connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
+            connection.unresponsive = UnresponsiveConfig {
+                max_timeout: Some(Duration::from_millis(300)),
+                interval: Duration::from_millis(100),
+            };
+        });
+    builder
+}
+
+fn is_unknown_script(error: &Error) -> bool {
+    error.details().starts_with("NOSCRIPT")
+}
+
+fn store_error(error: &Error) -> StoreError {
+    let details = error.details().to_owned();
+    match error.kind() {
+        ErrorKind::Timeout => StoreError::Timeout,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Backpressure | ErrorKind::Routing => {
+            StoreError::Unavailable(details)
+        }
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(details),
+        _ => StoreError::Refused(details),
+    }
+}

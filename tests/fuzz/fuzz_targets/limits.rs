@@ -1,0 +1,11 @@
+//! Whatever stands in a limits file, parsing it ends, in rules or in a list of mistakes.
+#![no_main]
+
+use std::path::PathBuf;
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::rules::parse;
+
+fuzz_target!(|text: &str| {
+    let _ = parse::parse(&[(PathBuf::from("fuzz.yaml"), text.to_owned())]);
+});

@@ -1,0 +1,115 @@
+//! Golden files: `tests/golden/limits/NAME.yaml` read alone says exactly what `NAME.txt` says,
+//! its mistakes or, where it loads, its rules.
+//!
+//! `GOLDEN=write` in the environment writes the texts anew, for a reader to judge the difference.
+#![allow(clippy::unwrap_used)] // a test's helpers may end the test
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate::limit::format_period;
+use tidegate::rules::parse::{LoadErrors, load, parse};
+use tidegate::rules::{Rule, RuleSet};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/limits")
+}
+
+/// The names of all golden files with this extension.
+fn names(extension: &str) -> BTreeSet<String> {
+    let files = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path());
+    let wanted = files.filter(|file| file.extension().is_some_and(|e| e == extension));
+    wanted.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+fn said(name: &str) -> String {
+    let text = fs::read_to_string(golden().join(name).with_extension("yaml")).unwrap();
+    match parse(&[(format!("{name}.yaml").into(), text)]) {
+        Ok(rules) => rules.domains().flat_map(|domain| domain.rules()).map(rule_line).collect(),
+        Err(errors) => format!("{errors}\n"),
+    }
+}
+
+fn rule_line(rule: &Rule) -> String {
+    let mut line = format!("{}:", rule.path());
+    for one in rule.limits() {
+        let limit = one.limit();
+        let period = format_period(limit.period_ms());
+        let algorithm = limit.algorithm().name();
+        write!(line, " [{} per {period} {algorithm} {}]", limit.hits(), one.name()).unwrap();
+    }
+    if let Some(unlimited) = rule.unlimited() {
+        write!(line, " unlimited {}", unlimited.name()).unwrap();
+    }
+    line + if rule.shadow() { " shadow\n" } else { "\n" }
+}
+
+#[test]
+fn every_file_says_what_its_golden_text_says() {
+    let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
+    let names = names("yaml");
+    assert!(names.len() > 30, "golden files are missing: {names:?}");
+    let mut differences = String::new();
+    for name in &names {
+        let (said, file) = (said(name), golden().join(name).with_extension("txt"));
+        if write {
+            fs::write(&file, &said).unwrap();
+        } else if fs::read_to_string(&file).unwrap() != said {
+            writeln!(differences, "{name} says now:\n{said}").unwrap();
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
+
+#[test]
+fn every_golden_text_has_its_file() {
+    assert_eq!(names("txt"), names("yaml"));
+}
+
+#[test]
+fn the_example_loads_and_shows_every_algorithm() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/example/limits.yaml");
+    let rules = load(&example).unwrap_or_else(|errors| panic!("{errors}"));
+    let limits = rules.domains().flat_map(|d| d.rules()).flat_map(Rule::limits);
+    let shown: BTreeSet<&str> = limits.map(|one| one.limit().algorithm().name()).collect();
+    assert_eq!(shown.len(), tidegate::limit::Algorithm::ALL.len(), "{shown:?}");
+}
+
+fn load_files(files: &[(&str, &str)]) -> Result<RuleSet, LoadErrors> {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    load(folder.path())
+}
+
+#[test]
+fn a_folder_of_files_is_one_rule_set() {
+    let rules = load_files(&[
+        ("one.yaml", "{domain: b, descriptors: []}"),
+        ("two.yml", "{domain: a, descriptors: []}"),
+    ])
+    .unwrap();
+    assert!(rules.domain("a").unwrap().source().ends_with("two.yml"));
+    assert!(rules.domain("b").unwrap().source().ends_with("one.yaml"));
+}
+
+#[test]
+fn the_mistakes_of_all_files_come_at_once_in_order() {
+    let errors = load_files(&[
+        ("c.yaml", "domain: [\n"),
+        ("b.yaml", "{domain: d, descriptors: [{key: k, vale: v}], x: 1}"),
+        ("a.yaml", "{domain: d, descriptors: []}"),
+    ])
+    .unwrap_err();
+    let places: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            let file = error.file.file_name().unwrap().display();
+            format!("{file}:{}:{}", error.line, error.column)
+        })
+        .collect();
+    assert_eq!(places, ["b.yaml:1:10", "b.yaml:1:36", "b.yaml:1:47", "c.yaml:1:9"]);
+}

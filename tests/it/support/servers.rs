@@ -1,0 +1,373 @@
+//! Real Redis and Valkey servers as values.
+//!
+//! The programs are those of `tests/tools/install-servers`; a test without its server fails and
+//! says so. Each server has a port and a folder of its own, keeps nothing on disk, listens on
+//! loopback only and is killed on drop.
+//!
+//! A server's port lies below the ports that the kernel gives to outgoing connections: in tests
+//! that stop a server, neither another process's connection nor the client's own reconnecting
+//! can take the port meanwhile.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::process;
+
+/// From the start of a server to its first answer.
+const START_DEADLINE: Duration = Duration::from_secs(10);
+
+/// For one reply to a test's own command; a paused server does not answer.
+const REPLY_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Ports tried for one server before its start counts as failed.
+const PORTS_TRIED_MAX: u32 = 10;
+
+/// The servers that Tidegate promises to run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The oldest.
+    Redis62,
+    /// The one most machines have.
+    Redis70,
+    /// The newest.
+    Valkey91,
+}
+
+impl Version {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 3] = [Self::Redis62, Self::Redis70, Self::Valkey91];
+
+    /// The program, which is there.
+    fn program(self) -> PathBuf {
+        let path = match self {
+            Self::Redis62 => ".servers/redis-6.2/redis-server",
+            Self::Redis70 => ".servers/redis-7.0/redis-server",
+            Self::Valkey91 => ".servers/valkey-9.1/valkey-server",
+        };
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        assert!(program.exists(), "{self:?} is not installed: run tests/tools/install-servers");
+        program
+    }
+}
+
+/// A running server, or one that [`RedisServer::stop`] ended.
+pub struct RedisServer {
+    version: Version,
+    port: u16,
+    /// `None` when stopped.
+    child: Option<Child>,
+    args: Vec<String>,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    /// When the server is not installed, or does not answer in time.
+    pub fn start(version: Version) -> Self {
+        Self::start_with(version, &[])
+    }
+
+    /// Starts a server with arguments of its own, such as `["--maxmemory", "1mb"]`.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub fn start_with(version: Version, args: &[&str]) -> Self {
+        let mut server = Self {
+            version,
+            port: free_port(),
+            child: None,
+            args: args.iter().map(ToString::to_string).collect(),
+            folder: tempfile::tempdir().expect("a folder for temporary files"),
+        };
+        for _ in 0..PORTS_TRIED_MAX {
+            if server.try_start() {
+                return server;
+            }
+            if !server.log().contains("in use") {
+                break;
+            }
+            server.port = free_port();
+        }
+        panic!("{version:?} does not start: {}", server.log());
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the server is.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Kills the server, and with it all that it stored. Connections to it break.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            process::kill(&mut child);
+        }
+    }
+
+    /// Stops the server if it runs and starts an empty one on the same port.
+    ///
+    /// # Panics
+    /// When it does not answer in time.
+    pub fn restart(&mut self) {
+        self.stop();
+        assert!(self.try_start(), "{:?} does not start again: {}", self.version, self.log());
+    }
+
+    /// Stops answering without closing anything, until [`RedisServer::resume`].
+    pub fn pause(&self) {
+        process::signal(self.running(), "STOP");
+    }
+
+    /// Goes on after [`RedisServer::pause`].
+    pub fn resume(&self) {
+        process::signal(self.running(), "CONT");
+    }
+
+    /// Sends one command over a connection of its own.
+    ///
+    /// # Panics
+    /// When no reply comes in time. An error reply is a [`Reply::Error`].
+    pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        ask(self.port, args).unwrap_or_else(|error| {
+            panic!("no reply from {:?} on port {}: {error}", self.version, self.port)
+        })
+    }
+
+    /// All keys, in no order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let step = self.command(&[b"SCAN".as_slice(), &cursor, b"COUNT", b"1000"]);
+            let [next, page] = step.into_array().try_into().expect("a cursor and keys");
+            keys.extend(page.into_array().into_iter().map(Reply::into_bytes));
+            cursor = next.into_bytes();
+            if cursor == b"0" {
+                // SCAN may name a key twice.
+                keys.sort();
+                keys.dedup();
+                return keys;
+            }
+        }
+    }
+
+    /// EVALSHA calls since the start, those that failed for want of the script included.
+    pub fn evalsha_calls(&self) -> u64 {
+        let info = self.info("commandstats");
+        let Some(stats) = field(&info, "cmdstat_evalsha") else {
+            return 0;
+        };
+        let calls = stats.split(',').find_map(|stat| stat.strip_prefix("calls="));
+        calls.and_then(|calls| calls.parse().ok()).expect("INFO commandstats counts calls")
+    }
+
+    /// CPU time since the start, the kernel's share included.
+    pub fn used_cpu(&self) -> Duration {
+        let info = self.info("cpu");
+        let time = |name| {
+            let seconds = field(&info, name).and_then(|seconds| seconds.parse().ok());
+            Duration::from_secs_f64(seconds.expect("INFO cpu gives seconds"))
+        };
+        time("used_cpu_user") + time("used_cpu_sys")
+    }
+
+    /// One section of INFO.
+    pub fn info(&self, section: &str) -> String {
+        String::from_utf8(self.command(&["INFO", section]).into_bytes()).expect("INFO is text")
+    }
+
+    /// What the server wrote about itself.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path()).map_or_else(
+            |error| format!("no log: {error}"),
+            |log| String::from_utf8_lossy(&log).into_owned(),
+        )
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// False when the server ended, as it does where another took the port.
+    fn try_start(&mut self) -> bool {
+        let mut child = self.spawn();
+        let answered = process::wait_until(START_DEADLINE, || {
+            let ended = child.try_wait().expect("a child can be waited for").is_some();
+            if ended { Some(false) } else { answers(self.port, child.id()).then_some(true) }
+        });
+        if answered == Some(true) {
+            self.child = Some(child);
+            return true;
+        }
+        process::kill(&mut child);
+        assert!(answered.is_some(), "{:?} does not answer in time: {}", self.version, self.log());
+        false
+    }
+
+    fn spawn(&self) -> Child {
+        let program = self.version.program();
+        let program = program.to_str().expect("the checkout's path is UTF-8");
+        let mut command = process::bound_to_this_process(program);
+        command.current_dir(self.folder.path());
+        command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string()]);
+        command.args(["--save", "", "--appendonly", "no"]);
+        command.args(&self.args);
+        // Mistakes in its arguments come before its log, and elsewhere.
+        let log = File::options().create(true).append(true).open(self.log_path());
+        let log = log.expect("the server's folder can be written");
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        process::spawn(command).unwrap_or_else(|error| panic!("{program}: {error}"))
+    }
+
+    fn running(&self) -> &Child {
+        self.child.as_ref().expect("the server was stopped")
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} on port {}", self.version, self.port)
+    }
+}
+
+/// A port on which nobody listens, and which this process was not given before.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> u16 {
+    /// Below the outgoing ports of Linux (from 32,768) and macOS (from 49,152).
+    const FIRST: u16 = 16_384;
+    const COUNT: u16 = 16_384;
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let next = NEXT.get_or_init(|| {
+        // Test processes that run side by side start at different places.
+        let [high, low, ..] = RandomState::new().hash_one(FIRST).to_be_bytes();
+        AtomicU16::new(u16::from_be_bytes([high, low]))
+    });
+    (0..COUNT)
+        .map(|_| FIRST + next.fetch_add(1, Ordering::Relaxed) % COUNT)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("a port below 32768 is free")
+}
+
+/// A server's reply (RESP 2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// No such key, or a nil array.
+    Nil,
+    /// A whole number.
+    Int(i64),
+    /// Any bytes.
+    Bulk(Vec<u8>),
+    /// A word such as OK.
+    Status(String),
+    /// What the server refused, such as `WRONGTYPE …`.
+    Error(String),
+    /// Replies in order.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// The bytes of a bulk reply.
+    ///
+    /// # Panics
+    /// When it is another.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let Self::Bulk(bytes) = self else { panic!("bytes expected: {self:?}") };
+        bytes
+    }
+
+    /// The replies of an array.
+    ///
+    /// # Panics
+    /// When it is another.
+    pub fn into_array(self) -> Vec<Self> {
+        let Self::Array(replies) = self else { panic!("an array expected: {self:?}") };
+        replies
+    }
+}
+
+/// Whether the process `id`, and not another that took the port before it, answers on `port`.
+fn answers(port: u16, id: u32) -> bool {
+    match ask(port, &["INFO", "server"]) {
+        Ok(Reply::Bulk(info)) => {
+            field(&String::from_utf8_lossy(&info), "process_id") == Some(&id.to_string())
+        }
+        // A server with a password says no more than that it is there.
+        Ok(Reply::Error(error)) => error.starts_with("NOAUTH"),
+        _ => false,
+    }
+}
+
+/// The value of the line `name:value` of an INFO text.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn ask<A: AsRef<[u8]>>(port: u16, args: &[A]) -> io::Result<Reply> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(REPLY_DEADLINE))?;
+    let mut request = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        let arg = arg.as_ref();
+        request.extend(format!("${}\r\n", arg.len()).into_bytes());
+        request.extend(arg);
+        request.extend(b"\r\n");
+    }
+    stream.write_all(&request)?;
+    read_reply(&mut BufReader::new(stream))
+}
+
+fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
+    let mut line = Vec::new();
+    stream.read_until(b'\n', &mut line)?;
+    let Some([kind, text @ ..]) = line.strip_suffix(b"\r\n") else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    let text = String::from_utf8_lossy(text);
+    match kind {
+        b'+' => Ok(Reply::Status(text.into_owned())),
+        b'-' => Ok(Reply::Error(text.into_owned())),
+        b':' => text.parse().map(Reply::Int).map_err(io::Error::other),
+        b'$' | b'*' if text == "-1" => Ok(Reply::Nil),
+        b'$' => {
+            let len: usize = text.parse().map_err(io::Error::other)?;
+            let mut bytes = vec![0; len + 2];
+            stream.read_exact(&mut bytes)?;
+            bytes.truncate(len);
+            Ok(Reply::Bulk(bytes))
+        }
+        b'*' => {
+            let len: usize = text.parse().map_err(io::Error::other)?;
+            (0..len).map(|_| read_reply(stream)).collect::<io::Result<_>>().map(Reply::Array)
+        }
+        _ => Err(io::Error::other(format!("not RESP 2: {}", line.escape_ascii()))),
+    }
+}

@@ -1,0 +1,170 @@
+//! The real program as a value: `tidegate serve` on ports of its own, and the other commands.
+//!
+//! Settings of whoever runs the tests (`TIDEGATE_…`, `RUST_LOG`) do not reach it.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::process;
+
+/// From the start of the service to the log lines that name its addresses.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+
+/// From SIGTERM to the end, above any drain time that a test sets.
+const EXIT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// For a command that is not `serve`.
+const RUN_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running `tidegate serve`, killed on drop.
+pub struct Tidegate {
+    /// Where it serves gRPC.
+    pub grpc: SocketAddr,
+    /// Where it serves HTTP.
+    pub http: SocketAddr,
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Tidegate {
+    /// Starts the service with `args` after its addresses, and waits until it names them.
+    ///
+    /// # Panics
+    /// When it ends or names no addresses in time; the message holds its log.
+    pub fn serve(args: &[&str]) -> Self {
+        let mut command = program();
+        command.args(["serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"]);
+        command.args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = process::spawn(command).expect("tidegate starts");
+        let log = Arc::new(Mutex::new(String::new()));
+        let lines = follow(child.stderr.take().expect("its error output is piped"), &log);
+        match read_addresses(&lines) {
+            Ok((grpc, http)) => Self { grpc, http, child, log },
+            Err(reason) => {
+                process::kill(&mut child);
+                let log = log.lock().unwrap();
+                panic!("tidegate serve {args:?} {reason}; its log:\n{log}")
+            }
+        }
+    }
+
+    /// Runs another command to its end, with `stdin` as its input.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn run(args: &[&str], stdin: &str) -> Output {
+        let mut command = program();
+        command.args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = process::spawn(command).expect("tidegate starts");
+        let stdout = read_all(child.stdout.take().expect("its output is piped"));
+        let stderr = read_all(child.stderr.take().expect("its error output is piped"));
+        let mut input = child.stdin.take().expect("its input is piped");
+        let text = stdin.to_owned();
+        // A command may end without reading its input: then this fails, and that is fine.
+        thread::spawn(move || input.write_all(text.as_bytes()));
+        let status = process::wait_for_exit(&mut child, RUN_DEADLINE);
+        process::kill(&mut child);
+        let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+        let Some(status) = status else {
+            let stderr = String::from_utf8_lossy(&stderr);
+            panic!("tidegate {args:?} still runs after {RUN_DEADLINE:?}:\n{stderr}")
+        };
+        Output { status, stdout, stderr }
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Sends SIGTERM.
+    pub fn ask_to_end(&self) {
+        process::signal(&self.child, "TERM");
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.ask_to_end();
+        process::wait_for_exit(&mut self.child, EXIT_DEADLINE)
+            .unwrap_or_else(|| panic!("tidegate ignores SIGTERM; its log:\n{}", self.log()))
+    }
+}
+
+impl Drop for Tidegate {
+    fn drop(&mut self) {
+        process::kill(&mut self.child);
+        if thread::panicking() {
+            // The test runner shows it under the failed test.
+            eprintln!("the log of tidegate on {}:\n{}", self.grpc, self.log());
+        }
+    }
+}
+
+fn program() -> Command {
+    let mut command = process::bound_to_this_process(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("TIDEGATE_") || text == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Reads the log to its end, so that the service never waits for a reader; passes its lines on.
+fn follow(stderr: impl Read + Send + 'static, log: &Arc<Mutex<String>>) -> Receiver<String> {
+    let log = Arc::clone(log);
+    let (sender, lines): (Sender<String>, _) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            *log.lock().unwrap() += &format!("{line}\n");
+            // Nobody listens any more once the addresses are known.
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+fn read_addresses(lines: &Receiver<String>) -> Result<(SocketAddr, SocketAddr), &'static str> {
+    let (mut grpc, mut http) = (None, None);
+    let start = Instant::now();
+    loop {
+        let left = START_DEADLINE.saturating_sub(start.elapsed());
+        let line = lines.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => "did not name its addresses in time",
+            RecvTimeoutError::Disconnected => "ended at its start",
+        })?;
+        grpc = grpc.or_else(|| address_after(&line, "grpc on "));
+        http = http.or_else(|| address_after(&line, "http on "));
+        if let (Some(grpc), Some(http)) = (grpc, http) {
+            return Ok((grpc, http));
+        }
+    }
+}
+
+fn address_after(line: &str, phrase: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(phrase)?;
+    let len = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':');
+    rest[..len.unwrap_or(rest.len())].parse().ok()
+}
+
+fn read_all(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error is still worth showing.
+        let _ = stream.read_to_end(&mut bytes);
+        bytes
+    })
+}
