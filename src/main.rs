@@ -1,1 +1,41 @@
-fn main() {}
+//! The program: arguments → settings → command → exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tidegate::command::{check, query, serve, simulate};
+use tidegate::rules::parse;
+use tidegate::settings::{Cli, Command};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit codes of `query`; other commands end with 0 or 1.
+const REJECTED: u8 = 1;
+const NO_DECISION: u8 = 2;
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(settings) => finish(serve::run(*settings), 1),
+        Command::Simulate(settings) => finish(simulate::run(&settings), 1),
+        Command::Check(settings) => {
+            let rules = parse::load(&settings.path).map_err(|errors| errors.to_string());
+            finish(rules.map(|rules| anstream::print!("{}", check::table(&rules))), 1)
+        }
+        Command::Query(settings) => match query::run(&settings) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(REJECTED),
+            Err(error) => finish(Err(error), NO_DECISION),
+        },
+    }
+}
+
+fn finish(result: Result<(), String>, failure: u8) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            anstream::eprintln!("tidegate: {}", error.trim_end());
+            ExitCode::from(failure)
+        }
+    }
+}

@@ -1,1 +1,242 @@
-//! Follows.
+//! Every setting, in one table: flags and environment variables, with what they mean.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::Styles;
+use clap::builder::styling::AnsiColor;
+use clap::{Args, Parser, Subcommand};
+
+use crate::request::Bounds;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Decides whether requests may pass: all limits of a request at once, from all of them or none.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, styles = STYLES, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the service
+    ///
+    /// Serves gRPC (CheckRateLimit, GetQuota, Envoy's ShouldRateLimit, health, reflection) and
+    /// HTTP (/healthz, /readyz, /metrics, /limits).
+    #[command(after_help = "Example:\n  tidegate serve --limits deploy/example/limits.yaml\n  \
+        tidegate serve --limits /etc/tidegate --store redis://127.0.0.1:6379")]
+    Serve(Box<Serve>),
+    /// Say what is wrong with limits files, or how they were understood
+    ///
+    /// Prints each mistake as file:line:column and exits with 1, or a table and exits with 0.
+    #[command(after_help = "Example:\n  tidegate check deploy/example/limits.yaml")]
+    Check(Check),
+    /// Ask a running service once
+    ///
+    /// Exits with 0 if the request is allowed, 1 if it is rejected, 2 if there is no decision.
+    #[command(after_help = "Example:\n  \
+        tidegate query --domain edge user_id=42 ip=203.0.113.9 everyone=\n  \
+        tidegate query --domain edge tenant=acme,path=/login --hits 2")]
+    Query(Query),
+    /// Replay recorded requests on their own clock
+    ///
+    /// For trying limits on yesterday's traffic: reads a JSON line for each request and prints a
+    /// JSON line for each decision.
+    #[command(after_help = "A request:\n  {\"at_ms\":1700000000000,\"domain\":\"edge\",\
+        \"descriptors\":[{\"entries\":[[\"user_id\",\"42\"]],\"hits\":2}],\"hits\":1,\
+        \"peek\":false,\"refund\":false}\nhits, peek and refund may be left out; a descriptor's \
+        hits win over the request's.")]
+    Simulate(Simulate),
+}
+
+/// Settings of `serve`.
+#[derive(Args, Clone, Debug)]
+pub struct Serve {
+    /// Limits: a YAML file, or a folder of them
+    #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
+    pub limits: PathBuf,
+    /// Where counters live: `memory` (this process) or redis://[USER:PASSWORD@]HOST:PORT[/DB],
+    /// which replicas share
+    #[arg(
+        long,
+        env = "TIDEGATE_STORE",
+        hide_env_values = true,
+        default_value = "memory",
+        value_name = "URL"
+    )]
+    pub store: StoreUrl,
+    /// Where to serve gRPC; port 0 takes a free one
+    #[arg(long, env = "TIDEGATE_GRPC_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
+    pub grpc_addr: SocketAddr,
+    /// Where to serve HTTP; port 0 takes a free one
+    #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
+    pub http_addr: SocketAddr,
+    /// How long a decision may wait for the store; Envoy waits 20ms for the answer
+    #[arg(long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
+    pub store_timeout: Duration,
+    /// Counters that the memory store holds; at the bound, those nearest to idle go first
+    #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
+    pub memory_max_keys: usize,
+    /// Calls decided at once; more are answered RESOURCE_EXHAUSTED
+    #[arg(long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
+    pub max_in_flight: usize,
+    /// Descriptors a request
+    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", default_value_t = 256, value_parser = descriptors_max, value_name = "N")]
+    pub max_descriptors: usize,
+    /// Entries a descriptor
+    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", default_value_t = 32, value_parser = count, value_name = "N")]
+    pub max_entries: usize,
+    /// Bytes a domain, key or value
+    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", default_value_t = 4_096, value_parser = count, value_name = "N")]
+    pub max_text_bytes: usize,
+    /// What to log: error, warn, info, debug, trace, or tracing directives
+    #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    pub log: String,
+}
+
+impl Serve {
+    /// How much a request may bring.
+    pub const fn bounds(&self) -> Bounds {
+        Bounds {
+            descriptors_max: self.max_descriptors,
+            entries_max: self.max_entries,
+            text_bytes_max: self.max_text_bytes,
+        }
+    }
+}
+
+/// Settings of `check`.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// A limits file, or a folder of them
+    pub path: PathBuf,
+}
+
+/// Settings of `query`.
+#[derive(Args, Debug)]
+pub struct Query {
+    /// The service
+    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "HOST:PORT")]
+    pub addr: String,
+    /// The domain of the limits file
+    #[arg(long, value_name = "D")]
+    pub domain: String,
+    /// Descriptors: the entries of each, joined by commas
+    #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
+    pub descriptors: Vec<Entries>,
+    /// Hits that each descriptor takes
+    #[arg(long, value_name = "N")]
+    pub hits: Option<u32>,
+    /// Only ask, and take nothing
+    #[arg(long, conflicts_with_all = ["refund", "hits"])]
+    pub peek: bool,
+    /// Give the hits back
+    #[arg(long)]
+    pub refund: bool,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Settings of `simulate`.
+#[derive(Args, Debug)]
+pub struct Simulate {
+    /// Limits: a YAML file, or a folder of them
+    #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
+    pub limits: PathBuf,
+    /// Requests, a JSON line each; `-` is standard input
+    #[arg(long, value_name = "FILE|-")]
+    pub trace: PathBuf,
+    /// `memory`, or a Redis server: keys of the replay are its own, and it removes them
+    #[arg(
+        long,
+        env = "TIDEGATE_STORE",
+        hide_env_values = true,
+        default_value = "memory",
+        value_name = "URL"
+    )]
+    pub store: StoreUrl,
+    /// Print a table of allowed and rejected by rule instead of decisions
+    #[arg(long)]
+    pub summary: bool,
+}
+
+/// The entries of one descriptor on the command line.
+#[derive(Clone, Debug)]
+pub struct Entries(pub Vec<(String, String)>);
+
+/// Where counters live.
+#[derive(Clone)]
+pub enum StoreUrl {
+    /// In this process.
+    Memory,
+    /// At a URL, which may hold a password and is never printed.
+    Redis(String),
+}
+
+impl std::fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Self::Memory) { "memory" } else { "redis" })
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" => Ok(Self::Memory),
+            url if url.starts_with("redis://") => Ok(Self::Redis(url.to_owned())),
+            _ => Err("is neither `memory` nor redis://HOST:PORT".to_owned()),
+        }
+    }
+}
+
+fn entries(text: &str) -> Result<Entries, String> {
+    let entry = |entry: &str| {
+        let split = entry.split_once('=').filter(|(key, _)| !key.is_empty());
+        let (key, value) = split.ok_or_else(|| format!("{entry:?} is not key=value"))?;
+        Ok((key.to_owned(), value.to_owned()))
+    };
+    text.split(',').map(entry).collect::<Result<_, String>>().map(Entries)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| "is not a duration such as 15ms or 2s")?;
+    let ms = match &text[digits.len()..] {
+        "ms" => Some(number),
+        "s" => number.checked_mul(1_000),
+        _ => return Err("has no unit: ms or s, as in 15ms".to_owned()),
+    };
+    let ms = ms.filter(|ms| (1..=60_000).contains(ms));
+    ms.map(Duration::from_millis).ok_or_else(|| "must be from 1ms to 60s".to_owned())
+}
+
+fn within(text: &str, max: usize) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from 1 to {max}"))
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    within(text, 1_000_000)
+}
+
+/// The script addresses its keys with two bytes, and a descriptor has at most 32 limits.
+fn descriptors_max(text: &str) -> Result<usize, String> {
+    within(text, 2_000)
+}
+
+fn keys_max(text: &str) -> Result<usize, String> {
+    within(text, 1_000_000_000)
+}

@@ -10,9 +10,9 @@ use tidegate::request::{Bounds, Request};
 fuzz_target!(|message: &[u8]| {
     let bounds = Bounds::default();
     if let Ok(check) = CheckRateLimitRequest::decode(message) {
-        let _ = Request::from_check(&check, &bounds);
+        let _ = Request::from_check(check, &bounds);
     }
     if let Ok(envoy) = RateLimitRequest::decode(message) {
-        let _ = Request::from_envoy(&envoy, &bounds);
+        let _ = Request::from_envoy(envoy, &bounds);
     }
 });

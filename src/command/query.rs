@@ -1,0 +1,171 @@
+//! `tidegate query`: one call to a running service.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use prost_types::Duration as ProtoDuration;
+use serde_json::{Value, json};
+use tonic::transport::Endpoint;
+
+use crate::limit::format_period;
+use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
+use crate::proto::tidegate::v1::{
+    Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
+    Entry, GetQuotaRequest, LimitStatus,
+};
+use crate::settings::{Entries, Query};
+
+/// How long the service may take to answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Asks, prints, and says whether the request is allowed.
+///
+/// # Errors
+/// Why there is no decision, for people.
+pub fn run(query: &Query) -> Result<bool, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("runtime: {error}"))?;
+    let answer = runtime.block_on(ask(query))?;
+    let text =
+        if query.json { format!("{}\n", json(query, &answer)) } else { table(query, &answer) };
+    anstream::print!("{text}");
+    Ok(answer.decision() == Decision::Allowed)
+}
+
+async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", query.addr))
+        .map_err(|error| format!("--addr {}: {error}", query.addr))?;
+    let endpoint = endpoint.connect_timeout(DEADLINE).timeout(DEADLINE);
+    let channel = endpoint.connect().await.map_err(|error| {
+        let cause =
+            std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+        format!(
+            "no service at {}{cause}; start one with `tidegate serve`, or name it with --addr",
+            query.addr
+        )
+    })?;
+    let mut client = RateLimitServiceClient::new(channel);
+    let domain = query.domain.clone();
+    let descriptors = query.descriptors.iter().map(descriptor).collect();
+    let answer = if query.peek {
+        let quota = client.get_quota(GetQuotaRequest { domain, descriptors }).await;
+        quota.map(|quota| of_quota(quota.into_inner().statuses))
+    } else {
+        let (hits, refund) = (query.hits.unwrap_or(0), query.refund);
+        let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
+        client.check_rate_limit(request).await.map(tonic::Response::into_inner)
+    };
+    answer.map_err(|status| format!("{:?}: {}", status.code(), status.message()))
+}
+
+fn descriptor(entries: &Entries) -> Descriptor {
+    let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
+    Descriptor { entries: entries.0.iter().map(entry).collect(), hits: None }
+}
+
+/// What a check would have said, from the same statuses.
+fn of_quota(statuses: Vec<LimitStatus>) -> CheckRateLimitResponse {
+    let allowed = statuses.iter().all(|status| status.within_limit || status.shadow);
+    let decision = if allowed { Decision::Allowed } else { Decision::Rejected };
+    let source = DecisionSource::Store.into();
+    CheckRateLimitResponse { decision: decision.into(), statuses, source, ..Default::default() }
+}
+
+fn ms(duration: ProtoDuration) -> u64 {
+    let seconds = u64::try_from(duration.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000) + u64::try_from(duration.nanos).unwrap_or(0) / 1_000_000
+}
+
+fn period(duration: Option<ProtoDuration>) -> String {
+    duration.map_or_else(|| "-".to_owned(), |duration| format_period(ms(duration)))
+}
+
+fn name(query: &Query, status: &LimitStatus) -> String {
+    let entries = usize::try_from(status.descriptor).ok().and_then(|at| query.descriptors.get(at));
+    let entry = |(key, value): &(String, String)| format!("{key}={value}");
+    entries.map_or_else(String::new, |entries| {
+        entries.0.iter().map(entry).collect::<Vec<_>>().join(",")
+    })
+}
+
+fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
+    let allowed = answer.decision() == Decision::Allowed;
+    let colour = if allowed { AnsiColor::Green } else { AnsiColor::Red };
+    let style = Style::new().bold().fg_color(Some(colour.into()));
+    let mut text = format!("{style}{}{style:#}", if allowed { "allowed" } else { "rejected" });
+    if let Some(wait) = answer.retry_after {
+        let _ = write!(text, ", would pass in {}", period(Some(wait)));
+    } else if !allowed && !query.peek {
+        text.push_str(", and would never pass as it stands");
+    }
+    if let Some(delay) = answer.delay {
+        let _ = write!(text, ", hold it for {}", period(Some(delay)));
+    }
+    text.push('\n');
+    if answer.statuses.is_empty() {
+        text.push_str("no limit stands on these descriptors\n");
+        return text;
+    }
+    let rows: Vec<_> = answer.statuses.iter().map(|status| row(query, status)).collect();
+    let header = ["DESCRIPTOR", "RULE", "WITHIN", "LIMIT", "REMAINING", "FULL IN", "RETRY IN"];
+    let header = header.map(String::from);
+    let widths: Vec<usize> = (0..header.len())
+        .map(|at| {
+            let widths = rows.iter().chain([&header]).map(|row| row[at].chars().count());
+            widths.max().unwrap_or(0)
+        })
+        .collect();
+    for row in [&header].into_iter().chain(&rows) {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    text
+}
+
+fn row(query: &Query, status: &LimitStatus) -> [String; 7] {
+    let within = match (status.within_limit, status.shadow) {
+        (true, _) => "yes",
+        (false, false) => "no",
+        (false, true) => "no (shadow)",
+    };
+    let (limit, remaining) = if status.unlimited {
+        ("unlimited".to_owned(), "-".to_owned())
+    } else {
+        (format!("{} per {}", status.limit, period(status.period)), status.remaining.to_string())
+    };
+    let retry = period(status.retry_after);
+    let reset = period(status.reset_after);
+    [name(query, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
+}
+
+fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
+    let status = |status: &LimitStatus| {
+        json!({
+            "descriptor": name(query, status),
+            "rule": status.rule,
+            "within_limit": status.within_limit,
+            "limit": status.limit,
+            "remaining": status.remaining,
+            "reset_after_ms": status.reset_after.map(ms),
+            "retry_after_ms": status.retry_after.map(ms),
+            "period_ms": status.period.map(ms),
+            "algorithm": short(Algorithm::as_str_name(&status.algorithm()), "ALGORITHM_"),
+            "shadow": status.shadow,
+            "unlimited": status.unlimited,
+        })
+    };
+    json!({
+        "allowed": answer.decision() == Decision::Allowed,
+        "delay_ms": answer.delay.map_or(0, ms),
+        "retry_after_ms": answer.retry_after.map(ms),
+        "source": short(answer.source().as_str_name(), "DECISION_SOURCE_"),
+        "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
+    })
+}
+
+fn short(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
+}

@@ -1,0 +1,186 @@
+//! `tidegate simulate`: recorded requests on their own clock.
+
+mod summary;
+mod trace;
+
+use std::fs::File;
+use std::hash::BuildHasher;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock::SystemClock;
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::request::Request;
+use crate::rules::parse;
+use crate::service::{Answer, DecideError, LimitStatus, Service};
+use crate::settings::{Simulate, StoreUrl};
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::RedisStore;
+use summary::Summary;
+use trace::Recorded;
+
+/// A replay waits for a slow server: it has no caller.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest line of a trace.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// Replays a trace and prints its decisions.
+///
+/// # Errors
+/// What is wrong with the limits, the trace or the store, for people.
+pub fn run(settings: &Simulate) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("runtime: {error}"))?;
+    runtime.block_on(simulate(settings))
+}
+
+async fn simulate(settings: &Simulate) -> Result<(), String> {
+    let rules = parse::load(&settings.limits).map_err(|errors| errors.to_string())?;
+    let trace = open(&settings.trace)?;
+    let metrics = Metrics::new().map_err(|error| format!("metrics: {error}"))?;
+    let prefix = format!(
+        "tg-simulate-{:016x}",
+        rapidhash::fast::RandomState::new().hash_one(std::process::id())
+    );
+    let store = open_store(&settings.store, &metrics).await?;
+    let mut replay = Replay {
+        service: Service::new(rules, store, metrics, &prefix),
+        prefix,
+        keys: std::collections::HashSet::new(),
+        summary: settings.summary.then(Summary::default),
+        out: BufWriter::new(io::stdout().lock()),
+    };
+    let result = tokio::select! {
+        result = replay.all(trace) => result,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+    };
+    let cleaned = replay.clean_up().await;
+    result.and(cleaned)
+}
+
+fn open(path: &Path) -> Result<Box<dyn BufRead>, String> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> {
+    let StoreUrl::Redis(url) = url else {
+        // A replay forgets nothing: what its clock has passed may come back.
+        let keys_max = u32::MAX as usize;
+        return Ok(Store::Memory(MemoryStore::new(keys_max, Arc::new(SystemClock))));
+    };
+    let redis = RedisStore::connect(url, STORE_TIMEOUT, metrics.clone())?;
+    redis.connected(STORE_TIMEOUT).await.map_err(|error| format!("--store: {error}"))?;
+    Ok(Store::Redis(redis))
+}
+
+struct Replay {
+    service: Service,
+    prefix: String,
+    /// What the replay may have written, for removing it.
+    keys: std::collections::HashSet<Vec<u8>>,
+    summary: Option<Summary>,
+    out: BufWriter<io::StdoutLock<'static>>,
+}
+
+impl Replay {
+    async fn all(&mut self, mut trace: Box<dyn BufRead>) -> Result<(), String> {
+        let mut line = Vec::new();
+        for number in 1_u64.. {
+            line.clear();
+            let read = io::Read::take(&mut trace, LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            match read.map_err(|error| format!("line {number}: {error}"))? {
+                0 => break,
+                _ if line.trim_ascii().is_empty() => continue,
+                _ => {}
+            }
+            self.one(&line).await.map_err(|error| format!("line {number}: {error}"))?;
+            // Lets an interrupt in, also where the store never waits.
+            tokio::task::yield_now().await;
+        }
+        if let Some(summary) = self.summary.take() {
+            self.out.write_all(summary.table().as_bytes()).map_err(|error| error.to_string())?;
+        }
+        self.out.flush().map_err(|error| error.to_string())
+    }
+
+    async fn one(&mut self, line: &[u8]) -> Result<(), String> {
+        let (request, at_ms) = Recorded::parse(line)?;
+        self.note_keys(&request)?;
+        let answer = self.service.decide(&request, Some(at_ms)).await;
+        let answer = answer.map_err(|error| match error {
+            DecideError::Request(error) => error.to_string(),
+            DecideError::Store(error) => error.to_string(),
+        })?;
+        match &mut self.summary {
+            Some(summary) => {
+                summary.count(&request.domain, &answer);
+                Ok(())
+            }
+            None => writeln!(self.out, "{}", decision(&answer, request.descriptors.len()))
+                .map_err(|error| error.to_string()),
+        }
+    }
+
+    fn note_keys(&mut self, request: &Request) -> Result<(), String> {
+        if matches!(self.service.store(), Store::Memory(_)) {
+            return Ok(());
+        }
+        let snapshot = self.service.snapshot();
+        let Some(domain) = snapshot.rules.domain(&request.domain) else { return Ok(()) };
+        let plan = Plan::of(request, domain, &self.prefix).map_err(|error| error.to_string())?;
+        self.keys.extend(plan.asks.into_iter().map(|ask| ask.key.as_bytes().to_vec()));
+        Ok(())
+    }
+
+    async fn clean_up(&mut self) -> Result<(), String> {
+        let keys = std::mem::take(&mut self.keys).into_iter().collect();
+        match self.service.store() {
+            Store::Redis(redis) => redis
+                .remove(keys)
+                .await
+                .map_err(|error| format!("keys {}* remain: {error}", self.prefix)),
+            Store::Memory(_) => Ok(()),
+        }
+    }
+}
+
+/// One decision; a descriptor that met no limit is null.
+fn decision(answer: &Answer, descriptors: usize) -> Value {
+    let mut statuses = Vec::new();
+    for at in 0..descriptors {
+        let met = answer.statuses.iter();
+        let met = met.filter(|status| status.descriptor == at && status.limit.is_some());
+        let before = statuses.len();
+        statuses.extend(met.map(status));
+        if statuses.len() == before {
+            statuses.push(Value::Null);
+        }
+    }
+    json!({ "allowed": answer.allowed, "delay_ms": answer.delay_ms, "statuses": statuses })
+}
+
+fn status(met: &LimitStatus) -> Value {
+    let status = &met.status;
+    let never = if status.within_limit { json!(0) } else { json!(-1) };
+    json!({
+        "within_limit": status.within_limit,
+        "limit": met.limit.map_or(0, |limit| limit.hits()),
+        "remaining": status.remaining,
+        "reset_after_ms": status.reset_after_ms,
+        "retry_after_ms": status.retry_after_ms.map_or(never, |wait_ms| json!(wait_ms)),
+        "delay_ms": status.delay_ms,
+    })
+}

@@ -1,0 +1,68 @@
+//! Allowed and rejected by rule.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::service::Answer;
+
+/// Counts a replay's decisions.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    rules: BTreeMap<(String, String), Counts>,
+    requests: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    allowed: u64,
+    rejected: u64,
+    shadow_rejected: u64,
+}
+
+impl Summary {
+    pub(super) fn count(&mut self, domain: &str, answer: &Answer) {
+        if answer.allowed {
+            self.requests.allowed += 1;
+        } else {
+            self.requests.rejected += 1;
+        }
+        for status in &answer.statuses {
+            let rule = (domain.to_owned(), status.rule.clone());
+            let counts = self.rules.entry(rule).or_default();
+            match (status.status.within_limit, status.shadow) {
+                (true, _) => counts.allowed += 1,
+                (false, false) => counts.rejected += 1,
+                (false, true) => counts.shadow_rejected += 1,
+            }
+        }
+    }
+
+    pub(super) fn table(&self) -> String {
+        let names = || self.rules.keys().map(|(domain, rule)| (domain.as_str(), rule.as_str()));
+        let widest = |length: usize, least: usize| length.max(least);
+        let domain = names().map(|(domain, _)| domain.chars().count()).fold(8, widest);
+        let rule = names().map(|(_, rule)| rule.chars().count()).fold(4, widest);
+        let mut table = String::new();
+        let mut line = |name: (&str, &str), counts: [String; 3]| {
+            let [allowed, rejected, shadow] = counts;
+            // Writing to a String does not fail.
+            let _ = writeln!(
+                table,
+                "{:domain$}  {:rule$}  {allowed:>12}  {rejected:>12}  {shadow:>15}",
+                name.0, name.1
+            );
+        };
+        line(("DOMAIN", "RULE"), ["ALLOWED", "REJECTED", "SHADOW REJECTED"].map(String::from));
+        for ((domain, rule), counts) in &self.rules {
+            line((domain, rule), counts.columns());
+        }
+        line(("requests", ""), self.requests.columns());
+        table
+    }
+}
+
+impl Counts {
+    fn columns(self) -> [String; 3] {
+        [self.allowed, self.rejected, self.shadow_rejected].map(|count| count.to_string())
+    }
+}
