@@ -57,7 +57,7 @@ pub struct RuleMetrics {
 
 /// The handles of one domain.
 struct DomainMetrics {
-    allowed: [Counter; 2],
+    allowed: Counter,
     rejected: Counter,
     overrides: [Counter; 3],
 }
@@ -171,13 +171,13 @@ fn check_counters(domain: &str, dimension: &str) -> [Counter; 3] {
 
 impl DomainMetrics {
     fn new(domain: &str) -> Self {
-        let decision = |decision: &'static str, source: &'static str| {
+        let decision = |decision: &'static str| {
             let domain = domain.to_owned();
-            counter!(DECISIONS, "domain" => domain, "decision" => decision, "source" => source)
+            counter!(DECISIONS, "domain" => domain, "decision" => decision, "source" => "store")
         };
         Self {
-            allowed: [decision("allowed", "store"), decision("allowed", "no_limit")],
-            rejected: decision("rejected", "store"),
+            allowed: decision("allowed"),
+            rejected: decision("rejected"),
             overrides: check_counters(domain, "override"),
         }
     }
@@ -221,13 +221,9 @@ impl RuleMetrics {
         self.domain(Some(domain)).overrides[result as usize].increment(1);
     }
 
-    /// Counts a decision; `asked` says whether a limit was met.
-    pub fn count_decision(&self, domain: Option<&Domain>, allowed: bool, asked: bool) {
+    /// Counts a decision.
+    pub fn count_decision(&self, domain: Option<&Domain>, allowed: bool) {
         let domain = self.domain(domain);
-        match (allowed, asked) {
-            (true, true) => domain.allowed[0].increment(1),
-            (true, false) => domain.allowed[1].increment(1),
-            (false, _) => domain.rejected.increment(1),
-        }
+        if allowed { domain.allowed.increment(1) } else { domain.rejected.increment(1) }
     }
 }

@@ -55,7 +55,8 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
             Store::Memory(MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock)))
         }
         StoreUrl::Redis(url) => {
-            Store::Redis(RedisStore::connect(url, settings.store_timeout, metrics.clone())?)
+            let redis = RedisStore::connect(url, settings.store_timeout, metrics.clone())?;
+            Store::Redis(Box::new(redis))
         }
     };
     metrics.store_up.set(if matches!(store, Store::Memory(_)) { 1.0 } else { 0.0 });

@@ -110,7 +110,7 @@ impl Service {
         let watch = Stopwatch::start();
         let snapshot = self.snapshot.load_full();
         let Some(domain) = snapshot.rules.domain(&request.domain) else {
-            snapshot.metrics.count_decision(None, true, false);
+            snapshot.metrics.count_decision(None, true);
             return Ok(Answer::without_limits());
         };
         let plan = Plan::of(request, domain, &self.key_prefix).map_err(DecideError::Request)?;
@@ -138,7 +138,7 @@ impl Service {
 
 impl Snapshot {
     fn count(&self, domain: &Domain, plan: &Plan<'_>, decision: &Decision) {
-        self.metrics.count_decision(Some(domain), decision.allowed, !plan.matched.is_empty());
+        self.metrics.count_decision(Some(domain), decision.allowed);
         for matched in &plan.matched {
             let within = matched.ask.is_none_or(|ask| decision.statuses[ask].within_limit);
             let result = match (within, matched.shadow) {

@@ -196,7 +196,11 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "memory" => Ok(Self::Memory),
+            url if url.contains(',') => Err("several servers are not supported yet".to_owned()),
             url if url.starts_with("redis://") => Ok(Self::Redis(url.to_owned())),
+            url if url.starts_with("redis") => {
+                Err("this kind of Redis is not supported yet; use redis://HOST:PORT".to_owned())
+            }
             _ => Err("is neither `memory` nor redis://HOST:PORT".to_owned()),
         }
     }
@@ -213,7 +217,8 @@ fn entries(text: &str) -> Result<Entries, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| "is not a duration such as 15ms or 2s")?;
+    let number: u64 =
+        digits.parse().ok().ok_or_else(|| "is not a duration such as 15ms or 2s".to_owned())?;
     let ms = match &text[digits.len()..] {
         "ms" => Some(number),
         "s" => number.checked_mul(1_000),

@@ -66,7 +66,7 @@ pub enum Store {
     /// In this process.
     Memory(MemoryStore),
     /// In a Redis server that replicas share.
-    Redis(RedisStore),
+    Redis(Box<RedisStore>),
 }
 
 impl Store {
@@ -77,7 +77,8 @@ impl Store {
     pub async fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.decide(asks, at_ms)),
-            Self::Redis(redis) => redis.decide(asks, at_ms).await,
+            // Boxed, for its future is large and the memory store should not carry it.
+            Self::Redis(redis) => Box::pin(redis.decide(asks, at_ms)).await,
         }
     }
 

@@ -10,14 +10,14 @@
 //! constant.
 
 use super::state::{Record, push_record};
-use crate::limit::{HITS_MAX, LOG_HITS_MAX};
+use crate::limit::HITS_MAX;
 
 /// Where the running total wraps.
 const WRAP: u64 = HITS_MAX + 1;
 
-/// The most records behind the newest. Only overdraft reaches it, which takes hits over the
+/// The most records behind the newest, as many as a log's limit may have. Only overdraft reaches it, which takes hits over the
 /// limit: from there on the two oldest hits count as one at the later one's moment.
-const BODY_MAX: usize = LOG_HITS_MAX as usize;
+const BODY_MAX: usize = 1 << 20;
 
 /// Dead records are dropped when they are at least as many and more than the live ones.
 const DEAD_MIN: usize = 64;

@@ -83,7 +83,7 @@ async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> 
     };
     let redis = RedisStore::connect(url, STORE_TIMEOUT, metrics.clone())?;
     redis.connected(STORE_TIMEOUT).await.map_err(|error| format!("--store: {error}"))?;
-    Ok(Store::Redis(redis))
+    Ok(Store::Redis(Box::new(redis)))
 }
 
 struct Replay {

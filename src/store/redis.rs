@@ -29,12 +29,18 @@ pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
 /// Commands that may wait for one connection.
 const BUFFER_MAX: usize = 100_000;
 
+/// Often enough that a restart of Redis between two requests costs neither of them.
+const RECONNECT: ReconnectPolicy =
+    ReconnectPolicy::Constant { attempts: 0, max_attempts: 0, delay: 10, jitter: 5 };
+
 /// The store in a Redis server that replicas share.
 pub struct RedisStore {
     client: Client,
     script: Script,
     /// Held by the one who loads the script.
     loading: Mutex<()>,
+    /// What one decision may take.
+    timeout: Duration,
     metrics: Metrics,
 }
 
@@ -62,7 +68,7 @@ impl RedisStore {
             .map_err(|error| format!("store: {}", error.details()))?;
         drop(client.connect());
         let script = Script::from_lua(SCRIPT);
-        Ok(Self { client, script, loading: Mutex::new(()), metrics })
+        Ok(Self { client, script, loading: Mutex::new(()), timeout, metrics })
     }
 
     /// Decides over `asks` in one script run.
@@ -72,11 +78,10 @@ impl RedisStore {
     pub async fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Result<Decision, StoreError> {
         let call = wire::Call::of(asks, at_ms);
         let watch = Stopwatch::start();
-        let replies = self.run(&call).await;
+        let replies = self.in_time(self.run(&call)).await;
         self.metrics.script_took(watch.elapsed());
         self.metrics.store_up.set(if replies.is_ok() { 1.0 } else { 0.0 });
-        let replies = replies.map_err(|error| store_error(&error))?;
-        wire::decision(asks, &replies)
+        wire::decision(asks, &replies?)
     }
 
     /// Whether Redis answers.
@@ -84,9 +89,9 @@ impl RedisStore {
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let pong = self.client.ping::<()>(None).await;
+        let pong = self.in_time(self.client.ping::<()>(None)).await;
         self.metrics.store_up.set(if pong.is_ok() { 1.0 } else { 0.0 });
-        pong.map_err(|error| store_error(&error))
+        pong
     }
 
     /// Removes counters, for a replay that cleans up after itself.
@@ -111,6 +116,22 @@ impl RedisStore {
         match connected {
             Ok(result) => result.map_err(|error| store_error(&error)),
             Err(_) => Err(StoreError::Unavailable("no connection in time".into())),
+        }
+    }
+
+    /// Asks Redis once a connection is there, both within the time that a decision has.
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        let asked = async {
+            self.client.wait_for_connect().await?;
+            answer.await
+        };
+        match tokio::time::timeout(self.timeout, asked).await {
+            Ok(result) => result.map_err(|error| store_error(&error)),
+            Err(_elapsed) if self.client.is_connected() => Err(StoreError::Timeout),
+            Err(_elapsed) => Err(StoreError::Unavailable("not connected".to_owned())),
         }
     }
 
@@ -143,7 +164,7 @@ impl RedisStore {
 fn builder(config: Config, timeout: Duration) -> Builder {
     let mut builder = Builder::from_config(config);
     builder
-        .set_policy(ReconnectPolicy::new_constant(0, 200))
+        .set_policy(RECONNECT)
         .with_performance_config(|performance: &mut PerformanceConfig| {
             performance.default_command_timeout = timeout;
         })
@@ -174,6 +195,14 @@ fn store_error(error: &Error) -> StoreError {
             StoreError::Unavailable(details)
         }
         ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(details),
-        _ => StoreError::Refused(details),
+        ErrorKind::Config
+        | ErrorKind::Auth
+        | ErrorKind::InvalidCommand
+        | ErrorKind::InvalidArgument
+        | ErrorKind::Url
+        | ErrorKind::Unknown
+        | ErrorKind::Cluster
+        | ErrorKind::Sentinel
+        | ErrorKind::NotFound => StoreError::Refused(details),
     }
 }

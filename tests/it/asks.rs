@@ -1,0 +1,45 @@
+//! Asks that read as a sentence: `take("name", &limit)` is what a store gets.
+#![allow(unreachable_pub, reason = "says what is meant for the other tests")]
+#![allow(clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use tidegate::decide::{Ask, Mode};
+use tidegate::key::{Counter, Key};
+use tidegate::limit::{Algorithm, Limit, LimitSpec};
+
+/// The limit of `hits` a period, with the algorithm's defaults.
+pub fn limit(algorithm: Algorithm, hits: u64, period_ms: u64) -> Limit {
+    checked(&LimitSpec { algorithm, hits, period_ms, ..LimitSpec::default() })
+}
+
+/// The limit, which is one.
+pub fn checked(spec: &LimitSpec) -> Limit {
+    Limit::new(spec).expect("a limit that can be")
+}
+
+/// The key of the counter `name` in the domain `test`.
+pub fn key(name: &str, limit: &Limit) -> Key {
+    let entries = [("name".to_owned(), name.to_owned())];
+    Key::of(&Counter {
+        prefix: "tg",
+        domain: "test",
+        slot_by: &[],
+        entries: &entries,
+        limit,
+        ordinal: 0,
+    })
+}
+
+/// Asks the counter `name` for one hit.
+pub fn take(name: &str, limit: &Limit) -> Ask {
+    Ask { key: key(name, limit), limit: *limit, hits: 1, mode: Mode::Take, shadow: false }
+}
+
+/// Asks the counter `name` whether one hit would fit.
+pub fn peek(name: &str, limit: &Limit) -> Ask {
+    Ask { mode: Mode::Peek, ..take(name, limit) }
+}
+
+/// Gives hits back to the counter `name`.
+pub fn refund(name: &str, limit: &Limit, hits: u64) -> Ask {
+    Ask { mode: Mode::Refund, hits, ..take(name, limit) }
+}

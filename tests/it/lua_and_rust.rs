@@ -1,0 +1,369 @@
+//! The script in Redis and the arithmetic in Rust are the same: random requests run through both
+//! at the same moments, and after each the decisions and the stored bytes are equal.
+//!
+//! `TIDEGATE_PROPERTY_SEED` replays a run, `TIDEGATE_PROPERTY_STEPS` makes it longer.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::bytes::Bytes;
+use fred::clients::Client;
+use fred::interfaces::{ClientLike, KeysInterface};
+use fred::types::Builder;
+use fred::types::config::Config;
+use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
+use tidegate::decide::{Ask, Mode};
+use tidegate::limit::{Algorithm, HITS_MAX, LOG_HITS_MAX, Limit, LimitSpec, PERIOD_MAX_MS, Shape};
+use tidegate::metrics::Metrics;
+use tidegate::store::Decision;
+use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::RedisStore;
+
+use crate::asks;
+use crate::dice::{Dice, number_from_env};
+use crate::support::servers::{RedisServer, Version};
+
+/// For a connection, and for one command on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Draws of a limit's numbers before they are taken for impossible.
+const DRAWS_MAX: usize = 10_000;
+
+/// Both stores, and what the run has met so far.
+struct SideBySide {
+    memory: MemoryStore,
+    redis: RedisStore,
+    /// Reads the stored bytes.
+    reader: Client,
+    seen: Seen,
+}
+
+/// That a run met something, and was not all of one kind.
+#[derive(Debug, Default)]
+struct Seen {
+    allowed: u64,
+    rejected: u64,
+    never: u64,
+    delayed: u64,
+    debts: u64,
+    log_bytes_max: usize,
+}
+
+/// A few counters that requests ask about for a while.
+struct Episode {
+    counters: Vec<Counter>,
+    now_ms: u64,
+    /// The clock goes in steps of this size, mostly.
+    step_ms: u64,
+    steps: u64,
+    /// Single hits at small steps of the clock, nearly always.
+    calm: bool,
+    /// Waits that the last decision promised: moments that deserve a look.
+    promised_ms: Vec<u64>,
+}
+
+struct Counter {
+    name: String,
+    spec: LimitSpec,
+}
+
+impl SideBySide {
+    async fn on(server: &RedisServer) -> Self {
+        let redis = RedisStore::connect(&server.url(), DEADLINE, Metrics::new().unwrap()).unwrap();
+        redis.connected(DEADLINE).await.unwrap();
+        let config = Config::from_url(&server.url()).unwrap();
+        let reader = Builder::from_config(config).build().unwrap();
+        reader.init().await.unwrap();
+        let memory = MemoryStore::new(usize::MAX, Arc::new(FakeClock::at(0)));
+        Self { memory, redis, reader, seen: Seen::default() }
+    }
+
+    /// Decides in both stores, compares, and returns what both said.
+    async fn decide(&mut self, asks: &[Ask], now_ms: u64) -> Result<Decision, String> {
+        let rust = self.memory.decide(asks, Some(now_ms));
+        let lua = self.redis.decide(asks, Some(now_ms)).await;
+        let lua = lua.map_err(|error| format!("at {now_ms}, {asks:#?}: {error}"))?;
+        if rust != lua {
+            return Err(format!("at {now_ms}, {asks:#?}\nRust: {rust:#?}\nLua: {lua:#?}"));
+        }
+        let keys: Vec<&[u8]> = asks.iter().map(|ask| ask.key.as_bytes()).collect();
+        let stored: Vec<Option<Bytes>> = self.reader.mget(keys).await.unwrap();
+        for (ask, lua) in asks.iter().zip(stored) {
+            let rust = self.memory.encoded(ask.key.as_bytes());
+            if rust.as_deref() != lua.as_deref() {
+                return Err(format!("stored at {now_ms} by {ask:#?}\nRust: {rust:?}\nLua: {lua:?}"));
+            }
+            self.seen.count_bytes(ask, rust.map_or(0, |bytes| bytes.len()));
+        }
+        self.seen.count(asks, &rust);
+        Ok(rust)
+    }
+}
+
+impl Seen {
+    fn count(&mut self, asks: &[Ask], decision: &Decision) {
+        let (to, statuses) = (u64::from(decision.allowed), &decision.statuses);
+        self.allowed += to;
+        self.rejected += 1 - to;
+        for (ask, status) in asks.iter().zip(statuses) {
+            self.never += u64::from(!status.within_limit && status.retry_after_ms.is_none());
+            self.delayed += u64::from(status.delay_ms > 0);
+            let owes = ask.limit.overdraft() && ask.hits > ask.limit.capacity();
+            self.debts += u64::from(owes && status.reset_after_ms > ask.limit.period_ms());
+        }
+    }
+
+    fn count_bytes(&mut self, ask: &Ask, bytes: usize) {
+        if ask.limit.algorithm() == Algorithm::SlidingWindowLog {
+            self.log_bytes_max = self.log_bytes_max.max(bytes);
+        }
+    }
+
+    /// A run of thousands of steps that lacks one of these tests less than it claims.
+    fn assert_of_all_kinds(&self, steps: u64) {
+        let some = steps / 100;
+        assert!(self.allowed > 10 * some && self.rejected > 10 * some, "{self:?}");
+        assert!(self.never > some && self.delayed > some / 4 && self.debts > some / 4, "{self:?}");
+        assert!(self.log_bytes_max > 40 * 13, "{self:?}");
+    }
+}
+
+fn draw_period_ms(dice: &mut Dice) -> u64 {
+    match dice.within(0..=9) {
+        0 => 1,
+        1..=3 => dice.within(1..=50),
+        4 => dice.pick(&[7, 1_000, 60_000, 3_600_000, 86_400_000]),
+        5..=7 => dice.within(1..=5_000),
+        _ => dice.any_size(PERIOD_MAX_MS - 1) + 1,
+    }
+}
+
+fn draw_hits(dice: &mut Dice, most: u64) -> u64 {
+    match dice.within(0..=15) {
+        0 => 0,
+        1..=8 => dice.within(1..=12),
+        9..=10 => dice.within(1..=300),
+        11 => most - dice.within(0..=3),
+        _ => dice.any_size(most),
+    }
+}
+
+/// The numbers of a limit that may change while its key stays the same.
+fn draw_numbers(dice: &mut Dice, spec: &mut LimitSpec) {
+    let most = match spec.algorithm {
+        Algorithm::SlidingWindowLog => LOG_HITS_MAX,
+        _ => HITS_MAX,
+    };
+    spec.hits = draw_hits(dice, most);
+    spec.overdraft = dice.one_in(4);
+    match spec.algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+            spec.burst = (!dice.one_in(3)).then(|| draw_hits(dice, HITS_MAX));
+        }
+        Algorithm::SlidingWindowCounter => {
+            spec.weighted = dice.pick(&[None, Some(false), Some(true), Some(true)]);
+        }
+        Algorithm::FixedWindow | Algorithm::SlidingWindowLog => {}
+    }
+}
+
+/// Changes a limit's numbers to others that can be.
+fn redraw_numbers(dice: &mut Dice, spec: &mut LimitSpec) {
+    for _ in 0..DRAWS_MAX {
+        draw_numbers(dice, spec);
+        if Limit::new(spec).is_ok() {
+            return;
+        }
+    }
+    panic!("no limit can be like {spec:?}");
+}
+
+fn draw_spec(dice: &mut Dice, algorithm: Algorithm) -> LimitSpec {
+    let mut spec =
+        LimitSpec { algorithm, period_ms: draw_period_ms(dice), ..LimitSpec::default() };
+    if algorithm == Algorithm::SlidingWindowCounter {
+        let windows = dice.within(1..=20);
+        let length_ms = spec.period_ms.min(PERIOD_MAX_MS / 20);
+        (spec.period_ms, spec.sub_windows) = (length_ms * windows, u32::try_from(windows).ok());
+    }
+    redraw_numbers(dice, &mut spec);
+    spec
+}
+
+impl Episode {
+    fn draw(dice: &mut Dice, number: u64) -> Self {
+        if dice.one_in(6) {
+            return Self::of_one_long_log(dice, number);
+        }
+        let count = dice.within(1..=6);
+        let counters = (0..count).map(|at| {
+            let algorithm = dice.pick(&Algorithm::ALL);
+            Counter { name: format!("{number}-{at}"), spec: draw_spec(dice, algorithm) }
+        });
+        let counters: Vec<_> = counters.collect();
+        let period_ms = dice.within(0..=count - 1);
+        let period_ms = counters[usize::try_from(period_ms).unwrap()].spec.period_ms;
+        Self::starting(dice, counters, (period_ms / 4).max(1), 60)
+    }
+
+    /// Hits at so many moments that the log drops what has left the period.
+    fn of_one_long_log(dice: &mut Dice, number: u64) -> Self {
+        let period_ms = dice.within(70..=500);
+        let spec = LimitSpec {
+            algorithm: Algorithm::SlidingWindowLog,
+            hits: dice.within(60..=1_000),
+            period_ms,
+            overdraft: dice.one_in(3),
+            ..LimitSpec::default()
+        };
+        let counters = vec![Counter { name: format!("{number}-log"), spec }];
+        Self { calm: true, ..Self::starting(dice, counters, 2, 400) }
+    }
+
+    fn starting(dice: &mut Dice, counters: Vec<Counter>, step_ms: u64, steps: u64) -> Self {
+        let now_ms = match dice.within(0..=5) {
+            0 => dice.within(0..=100),
+            1 => MOMENT_MAX_MS - dice.any_size(PERIOD_MAX_MS),
+            _ => 1_700_000_000_000 + dice.within(0..=100_000_000_000),
+        };
+        Self { counters, now_ms, step_ms, steps, calm: false, promised_ms: Vec::new() }
+    }
+
+    fn any_counter(&self, dice: &mut Dice) -> usize {
+        usize::try_from(dice.within(0..=self.counters.len() as u64 - 1)).unwrap()
+    }
+
+    fn turn_the_clock(&mut self, dice: &mut Dice) {
+        if self.calm && !dice.one_in(50) {
+            self.now_ms = (self.now_ms + dice.within(0..=self.step_ms)).min(MOMENT_MAX_MS);
+            return;
+        }
+        let spec = &self.counters[self.any_counter(dice)].spec;
+        let period_ms = spec.period_ms;
+        let window_ms = period_ms / u64::from(spec.sub_windows.unwrap_or(1));
+        let now_ms = self.now_ms;
+        let turned_ms = match dice.within(0..=23) {
+            0..=3 => now_ms,
+            4..=12 => now_ms + dice.within(0..=self.step_ms),
+            13 => now_ms + 1,
+            14 => now_ms + dice.within(0..=period_ms),
+            15..=16 => now_ms - now_ms % window_ms + window_ms - dice.within(0..=1),
+            17..=19 if !self.promised_ms.is_empty() => {
+                (now_ms + dice.pick(&self.promised_ms)).saturating_sub(dice.within(0..=1))
+            }
+            20 => now_ms.saturating_sub(dice.within(0..=self.step_ms)),
+            21 => now_ms.saturating_sub(dice.within(0..=2 * period_ms)),
+            22 if dice.one_in(8) => now_ms + dice.any_size(2 * period_ms),
+            _ => now_ms + dice.within(0..=3),
+        };
+        self.now_ms = turned_ms.min(MOMENT_MAX_MS);
+    }
+
+    fn change_a_limit(&mut self, dice: &mut Dice) {
+        let at = self.any_counter(dice);
+        redraw_numbers(dice, &mut self.counters[at].spec);
+    }
+
+    fn draw_asks(&self, dice: &mut Dice) -> Vec<Ask> {
+        let mut left: Vec<&Counter> = self.counters.iter().collect();
+        let count = dice.within(1..=left.len().min(5) as u64);
+        let ask = |_| {
+            let at = dice.within(0..=left.len() as u64 - 1);
+            let counter = left.swap_remove(usize::try_from(at).unwrap());
+            if self.calm && !dice.one_in(50) {
+                return asks::take(&counter.name, &asks::checked(&counter.spec));
+            }
+            draw_ask(dice, counter)
+        };
+        (0..count).map(ask).collect()
+    }
+}
+
+fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
+    let limit = asks::checked(&counter.spec);
+    let capacity = limit.capacity();
+    let hits = match dice.within(0..=19) {
+        0 => 0,
+        1..=11 => 1,
+        12..=13 => dice.within(0..=5),
+        14..=15 => dice.within(0..=capacity),
+        16 => capacity + 1 - dice.within(0..=capacity.min(2)),
+        17 => HITS_MAX,
+        _ => dice.any_size(HITS_MAX),
+    };
+    let mode = match dice.within(0..=9) {
+        0 => Mode::Peek,
+        1 => Mode::Refund,
+        _ => Mode::Take,
+    };
+    let hits = hits.min(HITS_MAX);
+    Ask { hits, mode, shadow: dice.one_in(10), ..asks::take(&counter.name, &limit) }
+}
+
+async fn run(both: &mut SideBySide, dice: &mut Dice, steps: u64) -> Result<(), String> {
+    let (mut step, mut number) = (0, 0);
+    while step < steps {
+        let mut episode = Episode::draw(dice, number);
+        number += 1;
+        for _ in 0..episode.steps.min(steps - step) {
+            step += 1;
+            episode.turn_the_clock(dice);
+            if dice.one_in(if episode.calm { 100 } else { 12 }) {
+                episode.change_a_limit(dice);
+            }
+            let asks = episode.draw_asks(dice);
+            let decision = both.decide(&asks, episode.now_ms).await;
+            let decision = decision.map_err(|error| format!("step {step}: {error}"))?;
+            let waits = decision.statuses.iter().flat_map(|status| {
+                [Some(status.reset_after_ms), status.retry_after_ms, Some(status.delay_ms)]
+            });
+            let waits = waits.flatten().filter(|wait_ms| *wait_ms <= MOMENT_MAX_MS);
+            episode.promised_ms = waits.collect();
+        }
+    }
+    Ok(())
+}
+
+async fn agree(version: Version, steps: u64) {
+    let server = RedisServer::start(version);
+    let mut both = SideBySide::on(&server).await;
+    let seed = number_from_env("TIDEGATE_PROPERTY_SEED");
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(steps));
+    let result = run(&mut both, &mut Dice::of_seed(seed), steps).await;
+    if let Err(error) = result {
+        panic!("TIDEGATE_PROPERTY_SEED={seed} TIDEGATE_PROPERTY_STEPS={steps}: {error}");
+    }
+    println!("{version:?}: {steps} steps, {:?}", both.seen);
+    if steps >= 1_000 {
+        both.seen.assert_of_all_kinds(steps);
+    }
+}
+
+fn steps_or(default: u64) -> u64 {
+    number_from_env("TIDEGATE_PROPERTY_STEPS").unwrap_or(default)
+}
+
+#[tokio::test]
+async fn lua_and_rust_decide_and_store_the_same_on_redis_7_0() {
+    agree(Version::Redis70, steps_or(5_000)).await;
+}
+
+#[tokio::test]
+async fn lua_and_rust_decide_and_store_the_same_on_redis_6_2() {
+    agree(Version::Redis62, steps_or(1_000)).await;
+}
+
+#[tokio::test]
+async fn lua_and_rust_decide_and_store_the_same_on_valkey_9_1() {
+    agree(Version::Valkey91, steps_or(1_000)).await;
+}
+
+#[test]
+fn every_shape_is_drawn() {
+    let mut dice = Dice::of_seed(1);
+    let specs: Vec<_> = Algorithm::ALL.iter().map(|a| draw_spec(&mut dice, *a)).collect();
+    let is_bucket = |spec: &&LimitSpec| matches!(asks::checked(spec).shape(), Shape::Bucket(_));
+    assert_eq!(specs.iter().filter(is_bucket).count(), 3);
+}
