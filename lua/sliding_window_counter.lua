@@ -90,13 +90,10 @@ local function counter()
     retry_after = function(state, row, now)
       now = moment(state, now)
       local room, later = row[LIMIT] - row[HITS], 0
-      local first = first_live(state, row, now)
-      for at = first, #state, 2 do later = min(later + state[at + 1], HITS_MAX) end
-      for at = first, #state, 2 do
-        later = later - min(state[at + 1], later)
-        if later <= room then
-          return max(1, fits(row, state[at], state[at + 1], room - later) - now)
-        end
+      for at = #state - 1, first_live(state, row, now), -2 do
+        local through = later + state[at + 1]
+        if through > room then return max(1, fits(row, state[at], state[at + 1], room - later) - now) end
+        later = through
       end
       return 1
     end,

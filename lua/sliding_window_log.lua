@@ -1,11 +1,13 @@
 -- Every hit of the last period. State: a header (dead and len in 4 bytes each, base in 7, the
 -- newest record), then the body, whose records hold the running total of hits through their
 -- moment, so that sums are differences and searches are binary. The total wraps at 2^53. The
--- first `dead` records have left the period; they are dropped when they outnumber the others.
--- Only the header and the records that a decision needs are read and written.
+-- first `dead` records have left the period; they are dropped when they are more than a quarter
+-- of the others. A small body is read and written whole, which gives Redis no reason to
+-- allocate ahead; of a large one only the header and the records that a decision needs are.
 makers[LOG] = function()
   local HEADER, HEADER_BYTES = '<I4I4I7I6I7', 28
-  local DEAD_MIN, BODY_MAX = 64, 1048576
+  local BODY_MAX = 1048576
+  local SMALL_BYTES = 24 * RECORD_BYTES
   local function total_add(total, hits)
     if total >= HITS_MAX + 1 - hits then return total - (HITS_MAX + 1 - hits) end
     return total + hits
@@ -61,18 +63,26 @@ makers[LOG] = function()
     local _, base = live(state, row, now)
     return total_between(base, state.total)
   end
+  local function is_small(state) return state.body and #state.body <= SMALL_BYTES end
+  local function live_bytes(state)
+    if state.body then
+      return state.body:sub(state.dead * RECORD_BYTES + 1, state.len * RECORD_BYTES)
+    end
+    return call('GETRANGE', state.key, offset(state.dead), offset(state.len) - 1)
+  end
   local function bury(state, row, now)
     state.dead, state.base = live(state, row, now)
-    if state.dead >= DEAD_MIN and state.dead * 2 > state.len then
-      state.body = call('GETRANGE', state.key, offset(state.dead), offset(state.len) - 1)
-      state.len, state.dead, state.read = state.len - state.dead, 0, {}
-      state.live_first = 0
+    if state.dead > 0 and is_small(state) or state.dead * 5 > state.len then
+      state.body = live_bytes(state)
+      state.len, state.dead, state.read, state.live_first = state.len - state.dead, 0, {}, 0
     end
   end
   local function push_newest(state)
     local raw = pack(RECORD, state.at, state.total)
     if state.body then
-      state.body = state.body .. raw
+      -- A refund in this run may have left records behind the end.
+      local first = state.len * RECORD_BYTES
+      state.body = state.body:sub(1, first) .. raw .. state.body:sub(first + RECORD_BYTES + 1)
     else
       call('SETRANGE', state.key, offset(state.len), raw)
     end
@@ -86,10 +96,12 @@ makers[LOG] = function()
   return {
     load = function(_, key)
       local state = { key = key, dead = 0, len = 0, base = 0, read = {} }
-      local raw = call('GETRANGE', key, 0, HEADER_BYTES - 1)
+      -- One byte more than a small log has tells a large one.
+      local raw = call('GETRANGE', key, 0, HEADER_BYTES + SMALL_BYTES)
       if raw ~= '' then
         state.dead, state.len, state.base, state.at, state.total = decode(HEADER, raw)
       end
+      if #raw <= HEADER_BYTES + SMALL_BYTES then state.body = raw:sub(HEADER_BYTES + 1) end
       return state
     end,
     remaining = function(state, row, now) return max(0, row[LIMIT] - used(state, row, now)) end,
@@ -120,6 +132,7 @@ makers[LOG] = function()
       if stays < state.len then
         state.at = record(state, stays).at
         state.len = stays
+        if is_small(state) then state.body = state.body:sub(1, stays * RECORD_BYTES) end
       end
       state.total = total_add(state.base, keep)
     end,
@@ -140,7 +153,7 @@ makers[LOG] = function()
       local frees = at < state.len and record(state, at).at or state.at
       return max(1, frees + row[PERIOD] - moment(state, now))
     end,
-    -- A body that is in hand is new and written whole; otherwise the header is.
+    -- A body in hand is small or new and written whole; of another the header is.
     store = function(state, keep)
       local header = pack(HEADER, state.dead, state.len, state.base, state.at, state.total)
       if state.body then

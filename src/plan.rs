@@ -10,6 +10,9 @@ use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Request, RequestError};
 use crate::rules::{Domain, Rule, RuleLimit};
 
+/// The most limits that one request may meet: what one script run and one scan bear.
+const LIMITS_MAX: usize = 1_024;
+
 /// A limit that a descriptor met.
 #[derive(Debug)]
 pub struct Matched<'r> {
@@ -47,7 +50,7 @@ impl<'r> Plan<'r> {
     /// Matches a request against the rules of its domain.
     ///
     /// # Errors
-    /// Two descriptors bring different limits for one counter.
+    /// Two descriptors bring different limits for one counter, or too many limits are met.
     pub fn of(request: &Request, domain: &'r Domain, prefix: &str) -> Result<Self, RequestError> {
         let mut plan = Self::default();
         for (at, descriptor) in request.descriptors.iter().enumerate() {
@@ -86,6 +89,10 @@ impl<'r> Plan<'r> {
         counter: Counter<'_>,
         origin: Origin<'r>,
     ) -> Result<(), RequestError> {
+        if self.matched.len() >= LIMITS_MAX {
+            let message = format!("meet more than {LIMITS_MAX} limits; ask in several requests");
+            return Err(RequestError { field: "descriptors".to_owned(), message });
+        }
         let shadow = match origin {
             Origin::Rule(rule, _) => rule.shadow(),
             Origin::Override(rule) => rule.is_some_and(Rule::shadow),
@@ -98,7 +105,7 @@ impl<'r> Plan<'r> {
             mode: descriptor.mode,
             shadow,
         };
-        // A request has at most a few hundred counters, mostly a handful: a scan beats a table.
+        // Mostly a handful: a scan beats a table.
         let same = self.asks.iter().position(|other| other.key == ask.key);
         let index = if let Some(index) = same {
             add(&mut self.asks[index], &ask, at)?;

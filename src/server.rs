@@ -29,6 +29,9 @@ use crate::store::redis::RedisStore;
 /// How long calls in flight may take once the service is told to end.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
+/// How long the start waits for a connection to Redis.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
 /// How often the store is asked whether it is there, and states that are due are dropped.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -56,6 +59,8 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
         }
         StoreUrl::Redis(url) => {
             let redis = RedisStore::connect(url, settings.store_timeout, metrics.clone())?;
+            // A server that is there answers within this; without one the service starts too.
+            let _ = redis.connected(CONNECT_MAX).await;
             Store::Redis(Box::new(redis))
         }
     };

@@ -1,12 +1,14 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
+use clap::builder::{Styles, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::request::Bounds;
@@ -71,6 +73,7 @@ pub struct Serve {
         long,
         env = "TIDEGATE_STORE",
         hide_env_values = true,
+        value_parser = StoreUrlParser,
         default_value = "memory",
         value_name = "URL"
     )]
@@ -162,6 +165,7 @@ pub struct Simulate {
         long,
         env = "TIDEGATE_STORE",
         hide_env_values = true,
+        value_parser = StoreUrlParser,
         default_value = "memory",
         value_name = "URL"
     )]
@@ -182,6 +186,26 @@ pub enum StoreUrl {
     Memory,
     /// At a URL, which may hold a password and is never printed.
     Redis(String),
+}
+
+/// Parses [`StoreUrl`]s without repeating a bad one, as clap would, for its password.
+#[derive(Clone)]
+struct StoreUrlParser;
+
+impl TypedValueParser for StoreUrlParser {
+    type Value = StoreUrl;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<StoreUrl, clap::Error> {
+        value.to_string_lossy().parse().map_err(|error| {
+            let message = format!("the value of --store {error}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
+    }
 }
 
 impl std::fmt::Debug for StoreUrl {

@@ -94,17 +94,18 @@ impl SubWindows {
         newest.saturating_sub(now_ms)
     }
 
-    /// The first moment at which no more than `room` is used: the sub-windows go oldest first.
+    /// The first moment at which no more than `room` is used: sub-windows go oldest first, and the
+    /// one that must fade is the newest through which, from the newest on, more is used.
     pub(super) fn retry_after_ms(&self, records: &[Record], now_ms: u64, room: u64) -> u64 {
         let now_ms = Self::moment(records, now_ms);
-        let live = self.live(records, now_ms);
-        let mut later = live.iter().fold(0, |sum, record| add(sum, record.amount));
-        for record in live {
-            later -= record.amount.min(later);
-            if later <= room {
+        let mut later = 0;
+        for record in self.live(records, now_ms).iter().rev() {
+            let through = add(later, record.amount);
+            if through > room {
                 let fits_ms = self.fits_ms(*record, room - later);
                 return fits_ms.saturating_sub(now_ms).max(1);
             }
+            later = through;
         }
         1
     }

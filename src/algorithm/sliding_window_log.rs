@@ -5,9 +5,11 @@
 //! total wraps at 2^53. The newest record stands in the header and moves to the body when a
 //! later one comes, so that hits of one millisecond share it.
 //!
-//! The body's first `dead` records have left the period. They stay until they outnumber the
-//! others, so that no request pays for more than a few: the cost of dropping them, amortized, is
-//! constant.
+//! The body's first `dead` records have left the period. They stay until they are more than
+//! a quarter of the others (a body that Redis grew has up to twice its bytes, so that this
+//! keeps a hit within 40), so that no request pays for more than a few: the cost of dropping
+//! them, amortized, is constant. A small body is read and written whole, and holds what counts
+//! and nothing else.
 
 use super::state::{Record, push_record};
 use crate::limit::HITS_MAX;
@@ -19,8 +21,8 @@ const WRAP: u64 = HITS_MAX + 1;
 /// limit: from there on the two oldest hits count as one at the later one's moment.
 const BODY_MAX: usize = 1 << 20;
 
-/// Dead records are dropped when they are at least as many and more than the live ones.
-const DEAD_MIN: usize = 64;
+/// Bodies of no more records are read and written whole.
+const SMALL_MAX: usize = 24;
 
 /// The hits of the last period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,10 +96,14 @@ impl Log {
     fn bury(&mut self, period_ms: u64, now_ms: u64) {
         let live = self.live(period_ms, now_ms);
         (self.base, self.dead) = (live.base, self.len - live.records.len());
-        if self.dead >= DEAD_MIN && self.dead * 2 > self.len {
+        if self.is_small() || self.dead * 5 > self.len {
             self.body = self.live_body().to_vec();
             (self.len, self.dead) = (self.body.len(), 0);
         }
+    }
+
+    fn is_small(&self) -> bool {
+        self.body.len() <= SMALL_MAX
     }
 
     fn push_newest(&mut self) {
@@ -129,6 +135,9 @@ impl Log {
         if self.dead + stays < self.len {
             self.newest.at_ms = self.body[self.dead + stays].at_ms;
             self.len = self.dead + stays;
+            if self.is_small() {
+                self.body.truncate(self.len);
+            }
         }
         self.newest.amount = total_add(base, keep);
     }

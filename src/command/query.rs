@@ -40,11 +40,10 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
         .map_err(|error| format!("--addr {}: {error}", query.addr))?;
     let endpoint = endpoint.connect_timeout(DEADLINE).timeout(DEADLINE);
     let channel = endpoint.connect().await.map_err(|error| {
-        let cause =
-            std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
         format!(
-            "no service at {}{cause}; start one with `tidegate serve`, or name it with --addr",
-            query.addr
+            "no service at {}: {}; start one with `tidegate serve`, or name it with --addr",
+            query.addr,
+            first_cause(&error)
         )
     })?;
     let mut client = RateLimitServiceClient::new(channel);
@@ -59,6 +58,11 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
         client.check_rate_limit(request).await.map(tonic::Response::into_inner)
     };
     answer.map_err(|status| format!("{:?}: {}", status.code(), status.message()))
+}
+
+/// The error at the bottom says what happened, such as that the connection was refused.
+fn first_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
 }
 
 fn descriptor(entries: &Entries) -> Descriptor {

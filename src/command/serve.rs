@@ -36,7 +36,7 @@ async fn serve(settings: Serve) -> Result<(), String> {
         }
         tracing::info!("ending: finishing what is in flight");
     };
-    bound.serve(shutdown).await
+    Box::pin(bound.serve(shutdown)).await
 }
 
 fn start_log(directives: &str) -> Result<(), String> {

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rapidhash::fast::RandomState;
 
 use super::Decision;
-use crate::algorithm::State;
+use crate::algorithm::{EXPIRY_SLACK_MS, State};
 use crate::clock::Clock;
 use crate::decide::{Ask, Outcome};
 use shard::Shard;
@@ -180,7 +180,8 @@ impl MemoryStore {
         let mut shard = self.shards[nearest].lock();
         if let Some(idle_ms) = shard.drop_first(next_ms) {
             self.keys.fetch_sub(1, Ordering::Relaxed);
-            if idle_ms > now_ms {
+            // What only outlives its use is no loss.
+            if idle_ms > now_ms + EXPIRY_SLACK_MS {
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
         }

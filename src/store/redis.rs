@@ -15,16 +15,21 @@ use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
 use fred::types::config::{Config, ConnectionConfig, PerformanceConfig, TcpConfig};
 use fred::types::config::{ServerConfig, UnresponsiveConfig};
 use fred::types::scripts::Script;
-use fred::types::{Builder, Key, config::ReconnectPolicy};
+use fred::types::{Builder, Key as RedisKey, config::ReconnectPolicy};
 use tokio::sync::Mutex;
 
 use super::{Decision, StoreError};
 use crate::clock::Stopwatch;
-use crate::decide::Ask;
+use crate::decide::{Ask, Mode};
+use crate::key::{Counter, Key};
+use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
 
 /// The parts of `lua/`, joined by the build.
 pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
+
+/// How often one decision loads the script: another that loads it for both may fail.
+const LOADS_MAX: usize = 2;
 
 /// Commands that may wait for one connection.
 const BUFFER_MAX: usize = 100_000;
@@ -37,6 +42,8 @@ const RECONNECT: ReconnectPolicy =
 pub struct RedisStore {
     client: Client,
     script: Script,
+    /// What readiness is tested with.
+    probe: Ask,
     /// Held by the one who loads the script.
     loading: Mutex<()>,
     /// What one decision may take.
@@ -68,7 +75,7 @@ impl RedisStore {
             .map_err(|error| format!("store: {}", error.details()))?;
         drop(client.connect());
         let script = Script::from_lua(SCRIPT);
-        Ok(Self { client, script, loading: Mutex::new(()), timeout, metrics })
+        Ok(Self { client, script, loading: Mutex::new(()), timeout, metrics, probe: probe()? })
     }
 
     /// Decides over `asks` in one script run.
@@ -84,14 +91,13 @@ impl RedisStore {
         wire::decision(asks, &replies?)
     }
 
-    /// Whether Redis answers.
+    /// Whether Redis decides: a decision that writes, so that a server which answers but has no
+    /// memory left, is a replica, or may not run scripts is not taken for ready.
     ///
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let pong = self.in_time(self.client.ping::<()>(None)).await;
-        self.metrics.store_up.set(if pong.is_ok() { 1.0 } else { 0.0 });
-        pong
+        self.decide(std::slice::from_ref(&self.probe), None).await.map(drop)
     }
 
     /// Removes counters, for a replay that cleans up after itself.
@@ -101,7 +107,7 @@ impl RedisStore {
     pub async fn remove(&self, keys: Vec<Vec<u8>>) -> Result<(), StoreError> {
         const KEYS_MAX: usize = 1_000;
         for some in keys.chunks(KEYS_MAX) {
-            let some: Vec<Key> = some.iter().map(|key| key.as_slice().into()).collect();
+            let some: Vec<RedisKey> = some.iter().map(|key| key.as_slice().into()).collect();
             self.client.del::<(), _>(some).await.map_err(|error| store_error(&error))?;
         }
         Ok(())
@@ -136,13 +142,13 @@ impl RedisStore {
     }
 
     async fn run(&self, call: &wire::Call) -> Result<Vec<Bytes>, Error> {
-        match self.evalsha(call).await {
-            Err(error) if is_unknown_script(&error) => {
-                self.load().await?;
-                self.evalsha(call).await
+        for _ in 0..LOADS_MAX {
+            match self.evalsha(call).await {
+                Err(error) if is_unknown_script(&error) => self.load().await?,
+                result => return result,
             }
-            result => result,
         }
+        self.evalsha(call).await
     }
 
     async fn evalsha(&self, call: &wire::Call) -> Result<Vec<Bytes>, Error> {
@@ -159,6 +165,21 @@ impl RedisStore {
         }
         Ok(())
     }
+}
+
+/// A counter of our own, in debt or not: overdraft always writes.
+fn probe() -> Result<Ask, String> {
+    let spec = LimitSpec { hits: 1, period_ms: 1_000, overdraft: true, ..LimitSpec::default() };
+    let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
+    let counter = Counter {
+        prefix: "tg",
+        domain: "tidegate",
+        slot_by: &[],
+        entries: &[("probe".to_owned(), String::new())],
+        limit: &limit,
+        ordinal: 1,
+    };
+    Ok(Ask { key: Key::of(&counter), limit, hits: 1, mode: Mode::Take, shadow: true })
 }
 
 fn builder(config: Config, timeout: Duration) -> Builder {
