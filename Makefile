@@ -16,8 +16,13 @@ SCRIPTS = .ci/run tests/tools/install-servers
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# What a newcomer types next, in another terminal.
+TRY = target/release/tidegate query --domain edge user_id=42 ip=203.0.113.9 api=/search everyone=
+
 run: ## Serve the example limits from memory; needs nothing but Rust.
-	cargo run --release -- serve --limits deploy/example/limits.yaml
+	cargo build --release
+	@echo "once it runs, ask it in another terminal: $(TRY)"
+	target/release/tidegate serve --limits deploy/example/limits.yaml
 
 test: ## Install the servers that the tests need, then run all tests.
 	tests/tools/install-servers
@@ -47,7 +52,7 @@ FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
 
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
 	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request
-	$(FUZZ) limits tests/fuzz/corpus/limits $(wildcard deploy/example tests/golden) $(FUZZ_FLAGS)
+	$(FUZZ) limits tests/fuzz/corpus/limits deploy/example tests/golden/limits $(FUZZ_FLAGS)
 	$(FUZZ) request tests/fuzz/corpus/request $(FUZZ_FLAGS)
 
 clean-servers: ## Remove the servers and tools that these targets installed.

@@ -15,7 +15,7 @@ use fred::types::Builder;
 use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
 use tidegate::decide::{Ask, Mode};
-use tidegate::limit::{Algorithm, HITS_MAX, LOG_HITS_MAX, Limit, LimitSpec, PERIOD_MAX_MS, Shape};
+use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
 use tidegate::metrics::Metrics;
 use tidegate::store::Decision;
 use tidegate::store::memory::MemoryStore;
@@ -23,13 +23,11 @@ use tidegate::store::redis::RedisStore;
 
 use crate::asks;
 use crate::dice::{Dice, number_from_env};
+use crate::draw::{draw_spec, redraw_numbers};
 use crate::support::servers::{RedisServer, Version};
 
 /// For a connection, and for one command on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
-
-/// Draws of a limit's numbers before they are taken for impossible.
-const DRAWS_MAX: usize = 10_000;
 
 /// Both stores, and what the run has met so far.
 struct SideBySide {
@@ -93,7 +91,9 @@ impl SideBySide {
         for (ask, lua) in asks.iter().zip(stored) {
             let rust = self.memory.encoded(ask.key.as_bytes());
             if rust.as_deref() != lua.as_deref() {
-                return Err(format!("stored at {now_ms} by {ask:#?}\nRust: {rust:?}\nLua: {lua:?}"));
+                return Err(format!(
+                    "stored at {now_ms} by {ask:#?}\nRust: {rust:?}\nLua: {lua:?}"
+                ));
             }
             self.seen.count_bytes(ask, rust.map_or(0, |bytes| bytes.len()));
         }
@@ -128,68 +128,6 @@ impl Seen {
         assert!(self.never > some && self.delayed > some / 4 && self.debts > some / 4, "{self:?}");
         assert!(self.log_bytes_max > 40 * 13, "{self:?}");
     }
-}
-
-fn draw_period_ms(dice: &mut Dice) -> u64 {
-    match dice.within(0..=9) {
-        0 => 1,
-        1..=3 => dice.within(1..=50),
-        4 => dice.pick(&[7, 1_000, 60_000, 3_600_000, 86_400_000]),
-        5..=7 => dice.within(1..=5_000),
-        _ => dice.any_size(PERIOD_MAX_MS - 1) + 1,
-    }
-}
-
-fn draw_hits(dice: &mut Dice, most: u64) -> u64 {
-    match dice.within(0..=15) {
-        0 => 0,
-        1..=8 => dice.within(1..=12),
-        9..=10 => dice.within(1..=300),
-        11 => most - dice.within(0..=3),
-        _ => dice.any_size(most),
-    }
-}
-
-/// The numbers of a limit that may change while its key stays the same.
-fn draw_numbers(dice: &mut Dice, spec: &mut LimitSpec) {
-    let most = match spec.algorithm {
-        Algorithm::SlidingWindowLog => LOG_HITS_MAX,
-        _ => HITS_MAX,
-    };
-    spec.hits = draw_hits(dice, most);
-    spec.overdraft = dice.one_in(4);
-    match spec.algorithm {
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
-            spec.burst = (!dice.one_in(3)).then(|| draw_hits(dice, HITS_MAX));
-        }
-        Algorithm::SlidingWindowCounter => {
-            spec.weighted = dice.pick(&[None, Some(false), Some(true), Some(true)]);
-        }
-        Algorithm::FixedWindow | Algorithm::SlidingWindowLog => {}
-    }
-}
-
-/// Changes a limit's numbers to others that can be.
-fn redraw_numbers(dice: &mut Dice, spec: &mut LimitSpec) {
-    for _ in 0..DRAWS_MAX {
-        draw_numbers(dice, spec);
-        if Limit::new(spec).is_ok() {
-            return;
-        }
-    }
-    panic!("no limit can be like {spec:?}");
-}
-
-fn draw_spec(dice: &mut Dice, algorithm: Algorithm) -> LimitSpec {
-    let mut spec =
-        LimitSpec { algorithm, period_ms: draw_period_ms(dice), ..LimitSpec::default() };
-    if algorithm == Algorithm::SlidingWindowCounter {
-        let windows = dice.within(1..=20);
-        let length_ms = spec.period_ms.min(PERIOD_MAX_MS / 20);
-        (spec.period_ms, spec.sub_windows) = (length_ms * windows, u32::try_from(windows).ok());
-    }
-    redraw_numbers(dice, &mut spec);
-    spec
 }
 
 impl Episode {
@@ -331,12 +269,12 @@ async fn agree(version: Version, steps: u64) {
     let mut both = SideBySide::on(&server).await;
     let seed = number_from_env("TIDEGATE_PROPERTY_SEED");
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(steps));
-    let result = run(&mut both, &mut Dice::of_seed(seed), steps).await;
+    let result = Box::pin(run(&mut both, &mut Dice::of_seed(seed), steps)).await;
     if let Err(error) = result {
         panic!("TIDEGATE_PROPERTY_SEED={seed} TIDEGATE_PROPERTY_STEPS={steps}: {error}");
     }
-    println!("{version:?}: {steps} steps, {:?}", both.seen);
-    if steps >= 1_000 {
+    eprintln!("{version:?}: {steps} steps, {:?}", both.seen);
+    if steps >= 5_000 {
         both.seen.assert_of_all_kinds(steps);
     }
 }
@@ -347,17 +285,17 @@ fn steps_or(default: u64) -> u64 {
 
 #[tokio::test]
 async fn lua_and_rust_decide_and_store_the_same_on_redis_7_0() {
-    agree(Version::Redis70, steps_or(5_000)).await;
+    Box::pin(agree(Version::Redis70, steps_or(5_000))).await;
 }
 
 #[tokio::test]
 async fn lua_and_rust_decide_and_store_the_same_on_redis_6_2() {
-    agree(Version::Redis62, steps_or(1_000)).await;
+    Box::pin(agree(Version::Redis62, steps_or(1_000))).await;
 }
 
 #[tokio::test]
 async fn lua_and_rust_decide_and_store_the_same_on_valkey_9_1() {
-    agree(Version::Valkey91, steps_or(1_000)).await;
+    Box::pin(agree(Version::Valkey91, steps_or(1_000))).await;
 }
 
 #[test]

@@ -1,4 +1,18 @@
 //! The one integration binary: a module per area, real servers started by the tests.
 
+mod algorithms;
+mod asks;
+mod cli;
+mod dice;
+mod draw;
+mod exact;
+mod files;
+mod grpc;
+mod http;
+mod keys;
 mod limits_files;
+mod lua_and_rust;
+mod memory_store;
+mod redis_store;
 mod support;
+mod vectors;

@@ -1,0 +1,261 @@
+//! The command line, as people and scripts use it.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's helpers may end the test
+
+mod secrets;
+mod simulate;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Output;
+
+use clap::CommandFactory;
+use serde_json::{Value, json};
+use tidegate::settings::Cli;
+
+use crate::support::client::{Served, limits_folder};
+use crate::support::servers::free_port;
+use crate::support::tidegate::Tidegate;
+
+const EDGE: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { limit: 3, period: 36500d, name: per_user }
+  - key: tenant
+    descriptors:
+      - key: path
+        value: /login
+        rate_limit: { limit: 1, period: 1h, algorithm: sliding_window_log }
+";
+
+/// What a command that ended printed.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn said(output: Output) -> Said {
+    Said {
+        code: output.status.code().expect("it ended by itself"),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn run(args: &[&str]) -> Said {
+    said(Tidegate::run(args, ""))
+}
+
+#[test]
+fn check_prints_what_it_understood_as_a_table() {
+    let folder = limits_folder(&[EDGE]);
+    let path = folder.path().join("limits-0.yaml");
+    for path in [folder.path(), &path] {
+        let said = run(&["check", path.to_str().unwrap()]);
+        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        assert_eq!(
+            said.out.lines().collect::<Vec<_>>(),
+            [
+                "DOMAIN  RULE                LIMIT         ALGORITHM           FLAGS",
+                "edge    user                3 per 36500d  fixed_window        name=per_user",
+                "edge    tenant/path=/login  1 per 1h      sliding_window_log",
+            ]
+        );
+    }
+}
+
+#[test]
+fn check_names_every_mistake_with_file_line_and_column() {
+    let bad = "domain: edge\ndescriptors:\n  - key: user\n    \
+               rate_limit: { limit: 3, period: 1secnd }\n  - key: user\n    colour: red\n";
+    let folder = limits_folder(&[bad]);
+    let file = folder.path().join("limits-0.yaml");
+    let said = run(&["check", folder.path().to_str().unwrap()]);
+    assert_eq!((said.code, said.out.as_str()), (1, ""));
+    for place in ["4:37", "6:5"] {
+        let place = format!("{}:{place}", file.display());
+        assert!(said.err.contains(&place), "{place}: {}", said.err);
+    }
+}
+
+#[test]
+fn check_says_what_it_cannot_read() {
+    let folder = limits_folder(&[]);
+    let missing = folder.path().join("missing.yaml");
+    for path in [missing.as_path(), folder.path()] {
+        let said = run(&["check", path.to_str().unwrap()]);
+        assert_eq!((said.code, said.out.as_str()), (1, ""));
+        assert!(said.err.contains(path.to_str().unwrap()), "{}", said.err);
+    }
+}
+
+fn query(served: &Served, args: &[&str]) -> Said {
+    let addr = served.tidegate.grpc.to_string();
+    run(&[&["query", "--addr", &addr, "--domain", "edge"], args].concat())
+}
+
+#[test]
+fn query_exits_with_the_decision() {
+    let served = Served::with_limits(EDGE);
+    let login = "tenant=acme,path=/login";
+    let allowed = query(&served, &[login]);
+    assert_eq!(allowed.code, 0, "{}", allowed.err);
+    assert!(allowed.out.starts_with("allowed\n"), "{}", allowed.out);
+    assert!(allowed.out.contains("tenant/path=/login"), "{}", allowed.out);
+    let rejected = query(&served, &[login]);
+    assert_eq!((rejected.code, rejected.err.as_str()), (1, ""));
+    assert!(rejected.out.starts_with("rejected, would pass in 59m59s"), "{}", rejected.out);
+    assert_eq!(query(&served, &[login, "--peek"]).code, 1);
+    let free = query(&served, &["nothing=x"]);
+    assert_eq!(free.code, 0);
+    assert!(free.out.contains("no limit stands on"), "{}", free.out);
+}
+
+#[test]
+fn query_takes_hits_gives_them_back_and_only_asks() {
+    let served = Served::with_limits(EDGE);
+    let remaining = |args: &[&str]| {
+        let said = query(&served, &[args, &["--json", "user=42"]].concat());
+        let answer: Value = serde_json::from_str(&said.out).unwrap();
+        assert_eq!(answer["allowed"], json!(said.code == 0));
+        answer["statuses"][0]["remaining"].as_u64().unwrap()
+    };
+    assert_eq!(remaining(&[]), 2);
+    assert_eq!(remaining(&["--peek"]), 2);
+    assert_eq!(remaining(&["--hits", "2"]), 0);
+    assert_eq!(remaining(&["--refund"]), 1);
+    assert_eq!(remaining(&["--refund", "--hits", "2"]), 3);
+}
+
+#[test]
+fn query_prints_json_for_scripts() {
+    let served = Served::with_limits(EDGE);
+    let said = query(&served, &["--json", "user=42", "nothing=x"]);
+    let mut answer: Value = serde_json::from_str(&said.out).unwrap();
+    let reset_after_ms = answer["statuses"][0]["reset_after_ms"].take();
+    assert!(reset_after_ms.as_u64().unwrap() > 0);
+    assert_eq!(
+        answer,
+        json!({
+            "allowed": true, "delay_ms": 0, "retry_after_ms": null, "source": "store",
+            "statuses": [{
+                "descriptor": "user=42", "rule": "per_user", "within_limit": true, "limit": 3,
+                "remaining": 2, "reset_after_ms": null, "retry_after_ms": null,
+                "period_ms": 36_500_u64 * 86_400_000, "algorithm": "fixed_window",
+                "shadow": false, "unlimited": false,
+            }],
+        })
+    );
+}
+
+#[test]
+fn query_without_a_decision_exits_with_2() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let said = run(&["query", "--addr", &nobody, "--domain", "edge", "user=42"]);
+    assert_eq!((said.code, said.out.as_str()), (2, ""));
+    assert!(said.err.contains(&nobody) && said.err.contains("refused"), "{}", said.err);
+    let served = Served::with_limits(EDGE);
+    let said = query(&served, &["user=42", &format!("user={}", "x".repeat(5_000))]);
+    assert_eq!((said.code, said.out.as_str()), (2, ""));
+    assert!(said.err.contains("descriptors[1].entries[0].value"), "{}", said.err);
+    for bad in [&["user"][..], &["=42"], &[], &["user=42", "--peek", "--refund"], &["--hits", "x"]]
+    {
+        let said = query(&served, bad);
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{bad:?}");
+        assert!(said.err.contains("error: "), "{bad:?}: {}", said.err);
+    }
+    assert_eq!(run(&["query", "--addr", "no address", "--domain", "edge", "user=42"]).code, 2);
+}
+
+#[test]
+fn serve_that_cannot_start_ends_at_once_and_says_why() {
+    let folder = limits_folder(&[EDGE]);
+    let limits = folder.path().to_str().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let bad = limits_folder(&["domain: edge\ndescriptors: 5\n"]);
+    let bad_file = bad.path().join("limits-0.yaml:2:14").to_str().unwrap().to_owned();
+    let bad = bad.path().to_str().unwrap();
+    let free = "127.0.0.1:0";
+    let cases: [(&[&str], &str); 9] = [
+        (&["--limits", limits, "--grpc-addr", &taken, "--http-addr", free], "--grpc-addr"),
+        (&["--limits", limits, "--grpc-addr", free, "--http-addr", &taken], "--http-addr"),
+        (&["--limits", limits, "--no-such-flag"], "--no-such-flag"),
+        (&["--limits", limits, "--grpc-addr", "nowhere"], "--grpc-addr"),
+        (&["--limits", limits, "--store-timeout", "15"], "has no unit"),
+        (&["--limits", limits, "--store", "mysql://x"], "redis://"),
+        (&["--limits", limits, "--max-descriptors", "0"], "--max-descriptors"),
+        (&["--limits", bad], &bad_file),
+        (&[], "--limits"),
+    ];
+    for (args, reason) in cases {
+        let said = run(&[&["serve"], args].concat());
+        assert!(said.code != 0, "{args:?}");
+        assert!(said.err.contains(reason), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn serve_ends_with_0_on_sigterm() {
+    let mut served = Served::with_limits(EDGE);
+    let status = served.tidegate.terminate();
+    assert_eq!(status.code(), Some(0), "{}", served.tidegate.log());
+}
+
+#[test]
+fn help_of_each_command_mentions_every_flag_and_variable() {
+    let mut flags = 0;
+    for command in Cli::command().get_subcommands() {
+        let help = run(&[command.get_name(), "--help"]);
+        assert_eq!(help.code, 0);
+        for arg in command.get_arguments() {
+            assert!(arg.get_help().is_some(), "{arg} says nothing");
+            if let Some(long) = arg.get_long() {
+                assert!(help.out.contains(&format!("--{long}")), "--{long}: {}", help.out);
+                flags += 1;
+            }
+            if let Some(variable) = arg.get_env() {
+                let variable = variable.to_str().unwrap();
+                assert!(help.out.contains(variable), "{variable}: {}", help.out);
+            }
+            let serves = command.get_name() == "serve";
+            assert!(!serves || arg.get_env().is_some(), "{arg} has no environment variable");
+        }
+    }
+    assert!(flags >= 20, "{flags} flags");
+    let help = run(&["--help"]).out;
+    for command in ["serve", "check", "query", "simulate"] {
+        assert!(help.contains(command), "{command}: {help}");
+    }
+    assert!(run(&["--version"]).out.contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn what_is_no_terminal_gets_no_colours() {
+    let served = Served::with_limits(EDGE);
+    let limits = served.limits().to_str().unwrap();
+    let missing = served.limits().join("missing");
+    fs::write(served.limits().join("bad"), "domain: [").unwrap();
+    let bad = served.limits().join("bad");
+    let outputs = [
+        run(&["--help"]),
+        run(&["serve", "--help"]),
+        run(&["serve", "--no-such-flag"]),
+        run(&["check", limits]),
+        run(&["check", missing.to_str().unwrap()]),
+        run(&["check", bad.to_str().unwrap()]),
+        query(&served, &["tenant=a,path=/login"]),
+        query(&served, &["tenant=a,path=/login"]),
+        run(&["query", "--domain", "edge", "--addr", "127.0.0.1:1", "user=1"]),
+    ];
+    for said in &outputs {
+        assert!(
+            !said.out.contains('\x1b') && !said.err.contains('\x1b'),
+            "{}{}",
+            said.out,
+            said.err
+        );
+    }
+    assert!(!served.tidegate.log().contains('\x1b'), "{}", served.tidegate.log());
+}

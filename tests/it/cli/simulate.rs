@@ -1,0 +1,143 @@
+//! `tidegate simulate`: recorded requests on their own clock.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{Said, run, said};
+use crate::support::client::limits_folder;
+use crate::support::servers::free_port;
+use crate::support::tidegate::Tidegate;
+
+const LIMITS: &str = "
+domain: edge
+descriptors:
+  - key: user_id
+    rate_limit: { limit: 5, period: 1s }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { limit: 1, period: 1h, algorithm: sliding_window_log, name: hourly }
+";
+
+fn simulate(args: &[&str], trace: &str) -> Said {
+    let folder = limits_folder(&[LIMITS]);
+    let limits = folder.path().to_str().unwrap();
+    let fixed = ["simulate", "--limits", limits, "--trace", "-"];
+    said(Tidegate::run(&[&fixed, args].concat(), trace))
+}
+
+/// A line of a trace, `at_ms` after a whole second.
+fn asks(at_ms: u64, more: &str) -> String {
+    let at_ms = 1_700_000_000_000 + at_ms;
+    format!("{{\"at_ms\":{at_ms},\"domain\":\"edge\",{more}}}\n")
+}
+
+const USER: &str = r#""descriptors":[{"entries":[["user_id","42"]]}]"#;
+
+#[test]
+fn every_request_has_a_line_with_its_decision() {
+    let nothing = r#""descriptors":[{"entries":[["nothing","x"]]},{"entries":[["user_id","7"]]}]"#;
+    let trace = asks(250, USER)
+        + "\n"
+        + &asks(250, &format!("{USER},\"hits\":6"))
+        + &asks(300, &format!("{USER},\"hits\":5"))
+        + &asks(300, nothing);
+    let said = simulate(&[], &trace);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let lines: Vec<Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let status = |within: bool, remaining: u64, reset_after_ms: u64, retry_after_ms: i64| {
+        json!({ "within_limit": within, "limit": 5, "remaining": remaining,
+            "reset_after_ms": reset_after_ms, "retry_after_ms": retry_after_ms, "delay_ms": 0 })
+    };
+    let decision = |allowed: bool, statuses: Value| json!({ "allowed": allowed, "delay_ms": 0, "statuses": statuses });
+    assert_eq!(
+        lines,
+        [
+            decision(true, json!([status(true, 4, 750, 0)])),
+            decision(false, json!([status(false, 4, 750, -1)])),
+            decision(false, json!([status(false, 4, 700, 700)])),
+            decision(true, json!([null, status(true, 4, 700, 0)])),
+        ]
+    );
+}
+
+#[test]
+fn peeks_and_refunds_of_a_trace_count_as_such() {
+    let hits = r#""descriptors":[{"entries":[["user_id","42"]],"hits":3}],"hits":1"#;
+    let trace = asks(0, hits)
+        + &asks(1, &format!("{USER},\"peek\":true"))
+        + &asks(2, &format!("{USER},\"refund\":true"));
+    let said = simulate(&[], &trace);
+    let remaining = said.out.lines().map(|line| {
+        let decision: Value = serde_json::from_str(line).unwrap();
+        decision["statuses"][0]["remaining"].as_u64().unwrap()
+    });
+    assert_eq!(remaining.collect::<Vec<_>>(), [2, 2, 3], "{}", said.err);
+}
+
+#[test]
+fn a_summary_is_a_table_by_rule() {
+    let watched = r#""descriptors":[{"entries":[["watched","x"]]}]"#;
+    let mut trace: String = (0..7).map(|at_ms| asks(at_ms, USER)).collect();
+    trace += &(0..3).map(|at_ms| asks(at_ms, watched)).collect::<String>();
+    let said = simulate(&["--summary"], &trace);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let cells: Vec<Vec<&str>> =
+        said.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        cells,
+        [
+            vec!["DOMAIN", "RULE", "ALLOWED", "REJECTED", "SHADOW", "REJECTED"],
+            vec!["edge", "hourly", "1", "0", "2"],
+            vec!["edge", "user_id", "5", "2", "0"],
+            vec!["requests", "8", "2", "0"],
+        ]
+    );
+}
+
+#[test]
+fn a_line_that_is_no_request_stops_it_with_its_number() {
+    let bad = [
+        ("not JSON\n".to_owned(), "expected"),
+        (asks(0, &format!("{USER},\"colour\":1")), "unknown field `colour`"),
+        (asks(0, r#""descriptors":[{"entries":[["a","b"]],"hit":1}]"#), "unknown field `hit`"),
+        (asks(0, r#""descriptors":[]"#), "descriptors: "),
+        (asks(0, r#""descriptors":[{"entries":[["","b"]]}]"#), "descriptors[0].entries[0].key"),
+        (asks(0, r#""descriptors":[{"entries":[["a"]]}]"#), "invalid length 1"),
+        (asks(0, &format!("{USER},\"peek\":true,\"refund\":true")), "peek and refund"),
+        (asks(0, &format!("{USER},\"hits\":-1")), "invalid value"),
+        ("{\"at_ms\":1,\"domain\":\"edge\"}\n".to_owned(), "missing field `descriptors`"),
+        (format!("{{\"at_ms\":{},\"domain\":\"edge\",{USER}}}\n", u64::MAX), "at_ms"),
+    ];
+    for (line, reason) in bad {
+        let said = simulate(&[], &(asks(0, USER) + "\n" + &line + &asks(0, USER)));
+        assert_eq!(said.code, 1, "{line}");
+        assert!(said.err.contains("line 3: ") && said.err.contains(reason), "{line}: {}", said.err);
+        assert_eq!(said.out.lines().count(), 1, "what came before is decided: {}", said.out);
+    }
+}
+
+#[test]
+fn a_trace_may_be_a_file_and_must_be_there() {
+    let folder = limits_folder(&[LIMITS]);
+    let limits = folder.path().join("limits-0.yaml");
+    let trace = folder.path().join("trace.jsonl");
+    let args = ["simulate", "--limits", limits.to_str().unwrap(), "--trace"];
+    let args = [&args[..], &[trace.to_str().unwrap()]].concat();
+    let missing = run(&args);
+    assert_eq!(missing.code, 1);
+    assert!(missing.err.contains("trace.jsonl"), "{}", missing.err);
+    // The last line may lack its end.
+    fs::write(&trace, asks(0, USER).trim_end()).unwrap();
+    let found = run(&args);
+    assert_eq!((found.code, found.out.lines().count()), (0, 1), "{}", found.err);
+}
+
+#[test]
+fn a_store_that_is_not_there_ends_it() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let said = simulate(&["--store", &url], &asks(0, USER));
+    assert_eq!((said.code, said.out.as_str()), (1, ""));
+    assert!(said.err.contains("--store"), "{}", said.err);
+}

@@ -1,0 +1,101 @@
+//! Rules of the tree: what a reviewer would otherwise have to look for.
+#![allow(clippy::unwrap_used)] // a test's helpers may end the test
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LINES_MAX: usize = 450;
+
+/// The one loop that looks, waits and looks again, for what sends no event.
+const MAY_WAIT: &str = "tests/it/support/process.rs";
+
+#[test]
+fn no_source_file_is_longer_than_a_reader_can_hold() {
+    for (path, text) in files(&["src", "lua", "tests/it"]) {
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MAX, "{path}: {lines} lines are over the most, {LINES_MAX}");
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Put together here, so that this file keeps its own rule.
+    let marks = ["TO", "FIX"].into_iter().zip(["DO", "ME"]);
+    let marks: Vec<_> = marks.map(|(start, end)| format!("{start}{end}")).collect();
+    for (path, text) in files(&["src", "lua", "tests/it", "tests/tools", "proto"]) {
+        for (line, text) in (1..).zip(text.lines()) {
+            let found = marks.iter().find(|mark| text.contains(mark.as_str()));
+            assert!(found.is_none(), "{path}:{line}: {found:?}: do it, or open an issue");
+        }
+    }
+}
+
+#[test]
+fn no_test_sleeps() {
+    let calls = ["sleep", "sleep_until"].map(|name| format!("{name}("));
+    for (path, text) in files(&["src", "tests/it"]) {
+        if path == MAY_WAIT {
+            continue;
+        }
+        for (line, text) in (1..).zip(text.lines()) {
+            let sleeps = calls.iter().any(|call| text.contains(call.as_str()));
+            assert!(!sleeps, "{path}:{line}: turn a clock, or wait for an event with a deadline");
+        }
+    }
+}
+
+#[test]
+fn every_test_of_the_tree_is_run() {
+    let ignores = ["#[ign", "ore"].concat();
+    for (path, text) in files(&["src", "tests/it"]) {
+        assert!(!text.contains(&ignores), "{path}: a test that is not run tests nothing");
+    }
+}
+
+#[test]
+fn every_part_of_the_script_is_named_in_the_build() {
+    let build = fs::read_to_string(root().join("build.rs")).unwrap();
+    let parts = files(&["lua"]);
+    assert!(!parts.is_empty(), "no part of the script");
+    for (path, _) in parts {
+        let name = path.strip_prefix("lua/").unwrap();
+        assert!(build.contains(&format!("{name:?}")), "{path} is not among LUA_PARTS");
+    }
+}
+
+#[test]
+fn no_module_file_is_called_mod() {
+    for (path, _) in files(&["src", "tests/it"]) {
+        assert!(!path.ends_with("/mod.rs"), "{path}: name it after its module");
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below the folders: their paths from the root, and their text.
+fn files(folders: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for folder in folders {
+        let before = found.len();
+        collect(&root().join(folder), &mut found);
+        assert!(found.len() > before, "{folder} holds no file");
+    }
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        (path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned(), text)
+    };
+    found.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Keys: different counters have different keys, and the hash tag is what the domain says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tidegate::key::{Counter, Key};
+use tidegate::limit::{Algorithm, Limit};
+
+use crate::asks::limit;
+
+/// What a key is made of, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts {
+    domain: String,
+    slot_by: Vec<String>,
+    entries: Vec<(String, String)>,
+    algorithm: Algorithm,
+    period_ms: u64,
+    ordinal: u8,
+}
+
+impl Parts {
+    fn limit(&self) -> Limit {
+        limit(self.algorithm, 5, self.period_ms)
+    }
+
+    fn key(&self) -> Vec<u8> {
+        let counter = Counter {
+            prefix: "tg",
+            domain: &self.domain,
+            slot_by: &self.slot_by,
+            entries: &self.entries,
+            limit: &self.limit(),
+            ordinal: self.ordinal,
+        };
+        Key::of(&counter).as_bytes().to_vec()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.key()).unwrap()
+    }
+
+    /// The entries that choose the slot, where the path has all of them.
+    fn slot(&self) -> Vec<(String, String)> {
+        let find = |name: &String| self.entries.iter().find(|(key, _)| key == name).cloned();
+        self.slot_by.iter().map(find).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// All that tells two counters apart.
+    fn identity(&self) -> impl PartialEq + use<> {
+        let Self { domain, entries, algorithm, period_ms, ordinal, .. } = self.clone();
+        (domain, self.slot(), entries, algorithm, period_ms, ordinal)
+    }
+}
+
+/// What Redis Cluster hashes: between the first `{` and the first `}` after it.
+fn hash_tag(key: &[u8]) -> &[u8] {
+    let open = key.iter().position(|byte| *byte == b'{').unwrap();
+    let len = key[open + 1..].iter().position(|byte| *byte == b'}').unwrap();
+    &key[open + 1..][..len]
+}
+
+/// Short strings of all that separates or escapes, so that two collide if any can, and long ones.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => "[ab{}:,%=# 07\u{0}\u{1}\u{7f}é𝄞]{0,4}",
+        2 => "(%2c|%23|%00|#0|a=b|,a=|:log:1h|\\}:)",
+        1 => "[ab{,𝄞]{120,136}",
+        1 => any::<String>(),
+    ]
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let entries = vec((text(), text()), 0..4);
+    let slot_by = vec(any::<prop::sample::Index>(), 0..3);
+    let algorithm = prop::sample::select(Algorithm::ALL.to_vec());
+    let period_ms = prop::sample::select(vec![10, 1_000, 60_000, 3_600_000, 3_660_000]);
+    (text(), entries, slot_by, algorithm, period_ms, 0..3_u8).prop_map(
+        |(domain, entries, slot_by, algorithm, period_ms, ordinal)| {
+            let name = |index: &prop::sample::Index| index.get(&entries).0.clone();
+            let slot_by =
+                if entries.is_empty() { vec![] } else { slot_by.iter().map(name).collect() };
+            Parts { domain, slot_by, entries, algorithm, period_ms, ordinal }
+        },
+    )
+}
+
+/// Parts that differ from others in one place at most.
+fn changed(parts: &Parts, place: usize, text: String) -> Parts {
+    let mut changed = parts.clone();
+    let entries = changed.entries.len();
+    match place {
+        0 => changed.domain = text,
+        1 => changed.ordinal += 1,
+        2 => changed.slot_by.truncate(changed.slot_by.len().saturating_sub(1)),
+        3 => changed.entries.truncate(entries.saturating_sub(1)),
+        4 => changed.entries.push((text, String::new())),
+        5 if entries > 0 => changed.entries[0].0 = text,
+        6 if entries > 0 => changed.entries[entries - 1].1 = text,
+        7 if entries > 1 => changed.entries.swap(0, 1),
+        // One entry whose value reads like two.
+        8 if entries > 1 => {
+            let (name, value) = changed.entries.remove(1);
+            changed.entries[0].1 += &format!(",{name}={value}");
+        }
+        _ => changed.period_ms *= 3,
+    }
+    changed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn different_counters_have_different_keys(one in parts(), other in parts()) {
+        prop_assert_eq!(one.identity() == other.identity(), one.key() == other.key());
+    }
+
+    #[test]
+    fn counters_that_differ_in_one_place_have_different_keys(
+        one in parts(), place in 0..10_usize, text in text(),
+    ) {
+        let other = changed(&one, place, text);
+        prop_assert_eq!(one.identity() == other.identity(), one.key() == other.key());
+    }
+
+    #[test]
+    fn the_hash_tag_is_the_domain_and_the_entries_of_slot_by(one in parts()) {
+        let mut alone = one.clone();
+        alone.entries = one.slot();
+        alone.slot_by = alone.entries.iter().map(|(name, _)| name.clone()).collect();
+        let (key, alone) = (one.key(), alone.key());
+        prop_assert_eq!(hash_tag(&key), hash_tag(&alone), "the rest of the path is in it");
+        let tag = String::from_utf8(hash_tag(&key).to_vec()).unwrap();
+        prop_assert_eq!(tag.matches(',').count(), one.slot().len());
+        let start = format!("tg:{{{tag}}}:");
+        prop_assert!(key.starts_with(start.as_bytes()));
+    }
+
+    #[test]
+    fn a_key_is_short_and_holds_no_blanks_or_controls(one in parts()) {
+        let key = one.key();
+        prop_assert!(!key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f));
+        prop_assert!(key.len() <= 3 * 128 * (1 + 4 * one.entries.len() + 4) + 64);
+    }
+}
+
+fn plain(entries: &[(&str, &str)], slot_by: &[&str]) -> Parts {
+    let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    Parts {
+        domain: "edge".into(),
+        slot_by: slot_by.iter().map(ToString::to_string).collect(),
+        entries: entries.collect(),
+        algorithm: Algorithm::SlidingWindowLog,
+        period_ms: 3_600_000,
+        ordinal: 0,
+    }
+}
+
+#[test]
+fn a_key_reads_as_what_it_counts() {
+    let path = [("tenant", "acme"), ("path", "/login")];
+    assert_eq!(plain(&path, &[]).text(), "tg:{edge}:tenant=acme,path=/login:log:1h");
+    let slotted = plain(&path, &["tenant"]).text();
+    assert_eq!(slotted, "tg:{edge,tenant=acme}:tenant=acme,path=/login:log:1h");
+    let second = Parts { ordinal: 1, ..plain(&path[..1], &[]) };
+    assert_eq!(second.text(), "tg:{edge}:tenant=acme:log:1h#1");
+    let counter = Parts { algorithm: Algorithm::SlidingWindowCounter, ..plain(&path[..1], &[]) };
+    assert_eq!(counter.text(), "tg:{edge}:tenant=acme:counter10:1h");
+    assert_eq!(plain(&[], &[]).text(), "tg:{edge}::log:1h");
+}
+
+#[test]
+fn slot_by_holds_only_where_the_path_has_all_of_it() {
+    let path = [("tenant", "acme")];
+    assert_eq!(plain(&path, &["tenant", "path"]).text(), "tg:{edge}:tenant=acme:log:1h");
+}
+
+#[test]
+fn what_separates_is_escaped_where_it_could_mislead() {
+    let value = plain(&[("a=b", "c=d,e:f{g}%#\u{0} \u{7f}é")], &[]).text();
+    assert_eq!(value, "tg:{edge}:a%3db=c=d%2ce:f%7bg%7d%25%23%00%20%7fé:log:1h");
+}
+
+#[test]
+fn a_text_of_more_than_128_bytes_stands_as_a_hash_of_fixed_length() {
+    let key = |len: usize| plain(&[("k", &"x".repeat(len))], &[]).text();
+    assert_eq!(key(128), format!("tg:{{edge}}:k={}:log:1h", "x".repeat(128)));
+    let lengths: Vec<usize> = [129, 1_000, 100_000].map(|len| key(len).len()).into();
+    assert_eq!(lengths, [format!("tg:{{edge}}:k=#{}:log:1h", "0".repeat(32)).len(); 3]);
+    assert_ne!(key(129), key(130));
+}

@@ -1,0 +1,233 @@
+//! The store in this process: its bound on keys, what goes first, and many threads at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use tidegate::clock::FakeClock;
+use tidegate::decide::Ask;
+use tidegate::limit::{Algorithm, Limit};
+use tidegate::store::memory::MemoryStore;
+
+use crate::asks::{key, limit, peek, refund, take};
+use crate::dice::Dice;
+
+const START_MS: u64 = 1_700_000_000_000;
+const HOUR_MS: u64 = 3_600_000;
+const THREADS: u64 = 8;
+
+/// For threads that ought to end at once.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn store(keys_max: usize) -> (MemoryStore, FakeClock) {
+    let clock = FakeClock::at(START_MS);
+    (MemoryStore::new(keys_max, Arc::new(clock.clone())), clock)
+}
+
+/// A log's hit counts for exactly its period.
+fn for_hours(hours: u64) -> Limit {
+    limit(Algorithm::SlidingWindowLog, 1, hours * HOUR_MS)
+}
+
+fn use_up(store: &MemoryStore, name: &str, limit: &Limit) {
+    assert!(store.decide(&[take(name, limit)], None).allowed, "{name} was used before");
+}
+
+fn is_held(store: &MemoryStore, name: &str, limit: &Limit) -> bool {
+    store.encoded(key(name, limit).as_bytes()).is_some()
+}
+
+fn idle_flood(store: &MemoryStore, clock: &FakeClock, step_ms: u64) {
+    let brief = limit(Algorithm::FixedWindow, 1, 1);
+    for flood in 0..10_000 {
+        clock.set(START_MS + flood * step_ms);
+        use_up(store, &format!("flood {flood}"), &brief);
+        assert!(store.keys() <= 100, "{} keys", store.keys());
+    }
+}
+
+#[test]
+fn limits_in_force_survive_a_flood_of_idle_ones() {
+    let (store, clock) = store(100);
+    let hour = for_hours(1);
+    (0..50).for_each(|at| use_up(&store, &format!("in force {at}"), &hour));
+    idle_flood(&store, &clock, 2);
+    for at in 0..50 {
+        let decision = store.decide(&[peek(&format!("in force {at}"), &hour)], None);
+        assert!(!decision.allowed, "limit {at} was forgotten");
+    }
+    assert_eq!(store.evicted(), 0);
+}
+
+#[test]
+fn limits_in_force_survive_a_flood_of_limits_that_end_sooner() {
+    let (store, clock) = store(100);
+    let hour = for_hours(1);
+    (0..50).for_each(|at| use_up(&store, &format!("in force {at}"), &hour));
+    idle_flood(&store, &clock, 0);
+    assert!((0..50).all(|at| is_held(&store, &format!("in force {at}"), &hour)));
+    // All of the flood came within the same millisecond: all but the last 50 went in force.
+    assert_eq!((store.keys(), store.evicted()), (100, 10_000 - 50));
+}
+
+#[test]
+fn what_has_expired_goes_first_and_is_no_loss() {
+    let (store, clock) = store(100);
+    (0..50).for_each(|at| use_up(&store, &format!("short {at}"), &for_hours(1)));
+    (0..50).for_each(|at| use_up(&store, &format!("long {at}"), &for_hours(9)));
+    clock.set(START_MS + HOUR_MS + 1_000);
+    (0..50).for_each(|at| use_up(&store, &format!("new {at}"), &for_hours(2)));
+    assert!((0..50).all(|at| is_held(&store, &format!("long {at}"), &for_hours(9))));
+    assert!((0..50).all(|at| is_held(&store, &format!("new {at}"), &for_hours(2))));
+    assert_eq!(store.evicted(), 0);
+    assert!(store.keys() <= 100);
+}
+
+#[test]
+fn at_the_bound_the_counter_nearest_to_idle_goes() {
+    let (store, _) = store(100);
+    // Longest first, so that age and nearness to idle are opposites.
+    (1..=100).rev().for_each(|h| use_up(&store, &format!("{h} hours"), &for_hours(h)));
+    (0..20).for_each(|at| use_up(&store, &format!("new {at}"), &for_hours(1_000)));
+    for hours in 1..=100 {
+        let held = is_held(&store, &format!("{hours} hours"), &for_hours(hours));
+        assert_eq!(held, hours > 20, "{hours} hours");
+    }
+    assert_eq!((store.keys(), store.evicted()), (100, 20));
+}
+
+#[test]
+fn a_counter_that_was_used_again_is_as_far_from_idle_as_its_last_hit() {
+    let (store, clock) = store(2);
+    let twice = limit(Algorithm::SlidingWindowLog, 2, 10 * HOUR_MS);
+    use_up(&store, "used again", &twice);
+    use_up(&store, "once", &for_hours(12));
+    clock.set(START_MS + 5 * HOUR_MS);
+    use_up(&store, "used again", &twice);
+    use_up(&store, "new", &for_hours(100));
+    assert!(is_held(&store, "used again", &twice));
+    assert!(!is_held(&store, "once", &for_hours(12)));
+}
+
+#[test]
+fn a_counter_whose_newest_hits_were_given_back_is_nearer_to_idle() {
+    let (store, clock) = store(2);
+    let twice = limit(Algorithm::SlidingWindowLog, 2, 10 * HOUR_MS);
+    use_up(&store, "given back", &twice);
+    use_up(&store, "once", &for_hours(12));
+    clock.set(START_MS + 5 * HOUR_MS);
+    use_up(&store, "given back", &twice);
+    store.decide(&[refund("given back", &twice, 1)], None);
+    use_up(&store, "new", &for_hours(100));
+    assert!(!is_held(&store, "given back", &twice));
+    assert!(is_held(&store, "once", &for_hours(12)));
+}
+
+#[test]
+fn reads_and_rejections_of_unknown_counters_hold_no_keys() {
+    let (store, _) = store(100);
+    let closed = limit(Algorithm::FixedWindow, 0, HOUR_MS);
+    for at in 0..1_000 {
+        let name = format!("{at}");
+        store.decide(&[peek(&name, &for_hours(1))], None);
+        store.decide(&[take(&name, &for_hours(1)), take("closed", &closed)], None);
+    }
+    assert_eq!(store.keys(), 0);
+}
+
+#[test]
+fn no_key_stays_once_all_are_due() {
+    let (store, clock) = store(1_000_000);
+    (0..20_000).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1 + at % 5)));
+    store.drop_due();
+    assert_eq!(store.keys(), 20_000);
+    clock.set(START_MS + 5 * HOUR_MS + 1_000);
+    for _ in 0..100 {
+        store.drop_due();
+    }
+    assert_eq!((store.keys(), store.evicted()), (0, 0));
+}
+
+#[test]
+fn writes_alone_drop_what_is_due() {
+    let (store, clock) = store(1_000_000);
+    (0..5_000).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1)));
+    clock.set(START_MS + 2 * HOUR_MS);
+    (0..5_000).for_each(|at| use_up(&store, &format!("later {at}"), &for_hours(1)));
+    assert_eq!((store.keys(), store.evicted()), (5_000, 0));
+}
+
+/// Runs `work` in eight threads that start together, and fails where they do not end in time.
+fn in_threads(work: impl Fn(u64) + Send + Sync + 'static) {
+    let (work, start) = (Arc::new(work), Arc::new(Barrier::new(usize::try_from(THREADS).unwrap())));
+    let (done, ends) = channel();
+    for thread in 0..THREADS {
+        let (work, start, done) = (Arc::clone(&work), Arc::clone(&start), done.clone());
+        thread::spawn(move || {
+            start.wait();
+            work(thread);
+            done.send(()).expect("the test waits");
+        });
+    }
+    for _ in 0..THREADS {
+        ends.recv_timeout(DEADLINE).expect("a thread failed, or all wait for each other");
+    }
+}
+
+#[test]
+fn threads_with_keys_in_differing_orders_admit_exactly_the_limit() {
+    const LIMIT: u64 = 20_000;
+    let store = Arc::new(store(1_000).0);
+    let allowed = Arc::new([const { AtomicU64::new(0) }; 12]);
+    let (shared, wide) = (
+        limit(Algorithm::FixedWindow, LIMIT, HOUR_MS),
+        limit(Algorithm::SlidingWindowCounter, 10 * LIMIT, HOUR_MS),
+    );
+    let (threads_store, threads_allowed) = (Arc::clone(&store), Arc::clone(&allowed));
+    in_threads(move |thread| {
+        let mut dice = Dice::of_seed(thread);
+        for _ in 0..4_000 {
+            let others: Vec<usize> = shuffled(&mut dice, 11);
+            let mut asks: Vec<Ask> =
+                others[..3].iter().map(|at| take(&format!("{at}"), &wide)).collect();
+            let place = usize::try_from(dice.within(0..=3)).unwrap();
+            asks.insert(place, take("shared", &shared));
+            if threads_store.decide(&asks, None).allowed {
+                threads_allowed[11].fetch_add(1, Ordering::Relaxed);
+                others[..3].iter().for_each(|at| {
+                    threads_allowed[*at].fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        }
+    });
+    assert_eq!(allowed[11].load(Ordering::Relaxed), LIMIT);
+    for at in 0..11 {
+        let decision = store.decide(&[peek(&format!("{at}"), &wide)], None);
+        let taken = 10 * LIMIT - decision.statuses[0].remaining;
+        assert_eq!(taken, allowed[at].load(Ordering::Relaxed), "counter {at}");
+    }
+    assert_eq!(store.keys(), 12);
+}
+
+fn shuffled(dice: &mut Dice, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for at in (1..count).rev() {
+        order.swap(at, usize::try_from(dice.within(0..=at as u64)).unwrap());
+    }
+    order
+}
+
+#[test]
+fn the_bound_on_keys_holds_under_threads() {
+    let store = Arc::new(store(500).0);
+    let threads_store = Arc::clone(&store);
+    in_threads(move |thread| {
+        for at in 0..4_000 {
+            use_up(&threads_store, &format!("{thread} {at}"), &for_hours(1 + at % 7));
+        }
+    });
+    assert_eq!((store.keys(), store.evicted()), (500, THREADS * 4_000 - 500));
+}

@@ -1,0 +1,329 @@
+//! Those who call the service: clients of the generated code, requests that read as sentences, and
+//! a service with limits files of its own.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use tidegate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as parts;
+use tidegate::proto::envoy::service::ratelimit::v3 as rls;
+use tidegate::proto::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
+use tidegate::proto::tidegate::v1 as api;
+use tidegate::proto::tidegate::v1::rate_limit_service_client as api_client;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::pb::v1 as reflection;
+
+use super::tidegate::Tidegate;
+
+/// For one call; a service that does not answer in it fails the test.
+const CALL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running service over limits files in a folder of its own.
+pub struct Served {
+    /// The process.
+    pub tidegate: Tidegate,
+    folder: TempDir,
+}
+
+impl Served {
+    /// Serves the limits of one file, on the memory store.
+    pub fn with_limits(yaml: &str) -> Self {
+        Self::with(&[yaml], &[])
+    }
+
+    /// Serves a folder with a file for each of `yamls`, with arguments besides `--limits`.
+    pub fn with(yamls: &[&str], args: &[&str]) -> Self {
+        let folder = limits_folder(yamls);
+        let path = folder.path().to_str().expect("a folder for temporary files is UTF-8");
+        let args = [&["--limits", path], args].concat();
+        Self { tidegate: Tidegate::serve(&args), folder }
+    }
+
+    /// Where the limits files are.
+    pub fn limits(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A connection of its own.
+    pub async fn caller(&self) -> Caller {
+        Caller::of(self.tidegate.grpc).await
+    }
+
+    /// A page of the HTTP port.
+    pub fn page(&self, path: &str) -> Page {
+        Page::get(self.tidegate.http, path)
+    }
+}
+
+/// A folder with a limits file for each of `yamls`.
+pub fn limits_folder(yamls: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    for (at, yaml) in yamls.iter().enumerate() {
+        fs::write(folder.path().join(format!("limits-{at}.yaml")), yaml).expect("it is writable");
+    }
+    folder
+}
+
+/// One connection to a service.
+#[derive(Clone)]
+pub struct Caller(Channel);
+
+impl Caller {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    pub async fn of(addr: SocketAddr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{addr}")).expect("an address");
+        Self(endpoint.timeout(CALL_DEADLINE).connect().await.expect("the service listens"))
+    }
+
+    /// The connection, for calls that no generated client would make.
+    pub fn channel(&self) -> Channel {
+        self.0.clone()
+    }
+
+    pub async fn check(&self, request: &Request) -> Result<api::CheckRateLimitResponse, Status> {
+        let mut client = api_client::RateLimitServiceClient::new(self.channel());
+        client.check_rate_limit(request.check()).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn quota(&self, request: &Request) -> Result<api::GetQuotaResponse, Status> {
+        let mut client = api_client::RateLimitServiceClient::new(self.channel());
+        client.get_quota(request.quota()).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn should(&self, request: &Request) -> Result<rls::RateLimitResponse, Status> {
+        let mut client = rls_client::RateLimitServiceClient::new(self.channel());
+        client.should_rate_limit(request.envoy()).await.map(tonic::Response::into_inner)
+    }
+
+    /// Whether one hit of a request passes.
+    ///
+    /// # Panics
+    /// When there is no decision.
+    pub async fn allows(&self, request: &Request) -> bool {
+        self.check(request).await.expect("a decision").decision() == api::Decision::Allowed
+    }
+
+    /// Hits left of the only limit that a request meets.
+    ///
+    /// # Panics
+    /// When there is no answer, or it is about more or fewer limits than one.
+    pub async fn remaining(&self, request: &Request) -> u64 {
+        let statuses = self.quota(request).await.expect("a quota").statuses;
+        assert_eq!(statuses.len(), 1, "{statuses:?}");
+        statuses[0].remaining
+    }
+
+    /// The health of a service as the protocol's enum names it.
+    pub async fn health(&self, service: &str) -> Result<HealthCheckResponse, Status> {
+        let mut client = HealthClient::new(self.channel());
+        let request = HealthCheckRequest { service: service.to_owned() };
+        client.check(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Waits until the service's health is `wanted`.
+    ///
+    /// # Panics
+    /// When it is not in time.
+    pub async fn wait_for_health(&self, wanted: tonic_health::ServingStatus) {
+        let mut client = HealthClient::new(self.channel());
+        let watch = async {
+            let request = HealthCheckRequest { service: String::new() };
+            let mut events = client.watch(request).await.expect("health can be watched");
+            while let Some(event) = events.get_mut().message().await.expect("an event") {
+                if event.status == wanted as i32 {
+                    return;
+                }
+            }
+            panic!("the watch ended before {wanted:?}");
+        };
+        tokio::time::timeout(CALL_DEADLINE, watch).await.expect("health changes in time");
+    }
+
+    /// The services that reflection lists.
+    ///
+    /// # Panics
+    /// When it lists none.
+    pub async fn services(&self) -> Vec<String> {
+        use reflection::server_reflection_client::ServerReflectionClient;
+        use reflection::server_reflection_request::MessageRequest;
+        use reflection::server_reflection_response::MessageResponse;
+        let mut client = ServerReflectionClient::new(self.channel());
+        let request = reflection::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let requests = tokio_stream::once(request);
+        let answers = client.server_reflection_info(requests).await.expect("reflection answers");
+        let answer = answers.into_inner().message().await.expect("an answer").expect("one answer");
+        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+            panic!("no list of services: {answer:?}")
+        };
+        list.service.into_iter().map(|service| service.name).collect()
+    }
+}
+
+/// A request, as either service would be sent it:
+/// `request("edge").about("user_id", "42").and("path", "/login").taking(2)`.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    domain: String,
+    descriptors: Vec<Descriptor>,
+    hits: u32,
+    refund: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Descriptor {
+    entries: Vec<(String, String)>,
+    hits: Option<u64>,
+    refund: bool,
+    limit: Option<parts::RateLimitOverride>,
+}
+
+/// A request without descriptors.
+pub fn request(domain: impl Into<String>) -> Request {
+    Request { domain: domain.into(), ..Request::default() }
+}
+
+impl Request {
+    /// One more descriptor, of one entry.
+    pub fn about(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.about_nothing().and(key, value)
+    }
+
+    /// One more descriptor, without entries.
+    pub fn about_nothing(mut self) -> Self {
+        self.descriptors.push(Descriptor::default());
+        self
+    }
+
+    /// One more entry of the last descriptor.
+    pub fn and(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.last().entries.push((key.into(), value.into()));
+        self
+    }
+
+    /// The hits of the last descriptor alone.
+    pub fn taking(mut self, hits: u64) -> Self {
+        self.last().hits = Some(hits);
+        self
+    }
+
+    /// The hits of every descriptor that names none.
+    pub fn each_taking(mut self, hits: u32) -> Self {
+        self.hits = hits;
+        self
+    }
+
+    /// Gives hits back: in Envoy's words those of the last descriptor, else those of all.
+    pub fn giving_back(mut self) -> Self {
+        self.refund = true;
+        self.last().refund = true;
+        self
+    }
+
+    /// A limit of the last descriptor's own: `requests` a unit, by the unit's number.
+    pub fn limited_to(mut self, requests: u32, unit: i32) -> Self {
+        let limit =
+            parts::RateLimitOverride { requests_per_unit: requests, unit, unit_multiplier: None };
+        self.last().limit = Some(limit);
+        self
+    }
+
+    /// So many of the override's units are its period.
+    pub fn every(mut self, units: u32) -> Self {
+        self.last().limit.as_mut().expect("an override").unit_multiplier = Some(units);
+        self
+    }
+
+    fn last(&mut self) -> &mut Descriptor {
+        self.descriptors.last_mut().expect("a descriptor")
+    }
+
+    /// The message of CheckRateLimit.
+    pub fn check(&self) -> api::CheckRateLimitRequest {
+        api::CheckRateLimitRequest {
+            domain: self.domain.clone(),
+            descriptors: self.descriptors.iter().map(Descriptor::own).collect(),
+            hits: self.hits,
+            refund: self.refund,
+        }
+    }
+
+    /// The message of GetQuota.
+    pub fn quota(&self) -> api::GetQuotaRequest {
+        let descriptors = self.descriptors.iter().map(Descriptor::own).collect();
+        api::GetQuotaRequest { domain: self.domain.clone(), descriptors }
+    }
+
+    /// The message of ShouldRateLimit.
+    pub fn envoy(&self) -> rls::RateLimitRequest {
+        rls::RateLimitRequest {
+            domain: self.domain.clone(),
+            descriptors: self.descriptors.iter().map(Descriptor::envoy).collect(),
+            hits_addend: self.hits,
+        }
+    }
+}
+
+impl Descriptor {
+    fn own(&self) -> api::Descriptor {
+        let entry =
+            |(key, value): &(String, String)| api::Entry { key: key.clone(), value: value.clone() };
+        api::Descriptor { entries: self.entries.iter().map(entry).collect(), hits: self.hits }
+    }
+
+    fn envoy(&self) -> common::RateLimitDescriptor {
+        let entry = |(key, value): &(String, String)| parts::Entry {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        common::RateLimitDescriptor {
+            entries: self.entries.iter().map(entry).collect(),
+            limit: self.limit,
+            hits_addend: self.hits,
+            is_negative_hits: self.refund,
+        }
+    }
+}
+
+/// What the HTTP port answered.
+#[derive(Debug)]
+pub struct Page {
+    pub status: u16,
+    /// Names in lower case.
+    pub head: String,
+    pub body: String,
+}
+
+impl Page {
+    /// Asks for `path`.
+    ///
+    /// # Panics
+    /// When the answer is not HTTP.
+    pub fn get(addr: SocketAddr, path: &str) -> Self {
+        let mut stream = TcpStream::connect(addr).expect("the HTTP port listens");
+        stream.set_read_timeout(Some(CALL_DEADLINE)).expect("a deadline can be set");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("a request can be sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Self {
+            status: status.expect("an HTTP status"),
+            head: head.to_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+}
