@@ -67,7 +67,7 @@ pub struct Serve {
     /// Limits: a YAML file, or a folder of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
-    /// Where counters live: `memory` (this process) or redis://[USER:PASSWORD@]HOST:PORT[/DB],
+    /// Where counters live: `memory` (this process) or `redis://[USER:PASSWORD@]HOST:PORT[/DB]`,
     /// which replicas share
     #[arg(
         long,

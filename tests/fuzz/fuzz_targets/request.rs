@@ -52,14 +52,11 @@ fn decide(request: &Request) {
 
 fuzz_target!(|message: &[u8]| {
     let bounds = Bounds::default();
-    if let Ok(check) = CheckRateLimitRequest::decode(message) {
-        if let Ok(request) = Request::from_check(check, &bounds) {
-            decide(&request);
-        }
-    }
-    if let Ok(envoy) = RateLimitRequest::decode(message) {
-        if let Ok(request) = Request::from_envoy(envoy, &bounds) {
-            decide(&request);
-        }
-    }
+    let check = CheckRateLimitRequest::decode(message).ok();
+    let envoy = RateLimitRequest::decode(message).ok();
+    let requests = [
+        check.and_then(|check| Request::from_check(check, &bounds).ok()),
+        envoy.and_then(|envoy| Request::from_envoy(envoy, &bounds).ok()),
+    ];
+    requests.iter().flatten().for_each(decide);
 });
