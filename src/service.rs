@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::clock::Stopwatch;
+use crate::decide::{Mode, Status};
 use crate::limit::Limit;
 use crate::metrics::{CheckResult, Metrics, RuleMetrics};
 use crate::plan::{Matched, Origin, Plan};
@@ -54,7 +55,7 @@ pub struct LimitStatus {
     /// Whether the rule only reports.
     pub shadow: bool,
     /// The store's answer; an unlimited rule has room for any hits.
-    pub status: crate::decide::Status,
+    pub status: Status,
 }
 
 /// Why there is no answer.
@@ -66,7 +67,7 @@ pub enum DecideError {
     Store(StoreError),
 }
 
-const UNLIMITED: crate::decide::Status = crate::decide::Status {
+const UNLIMITED: Status = Status {
     within_limit: true,
     remaining: u64::MAX,
     reset_after_ms: 0,
@@ -119,7 +120,10 @@ impl Service {
         } else {
             self.ask_store(&plan, at_ms).await?
         };
-        snapshot.count(domain, &plan, &decision);
+        // A read of quotas decides nothing.
+        if request.descriptors.iter().any(|descriptor| descriptor.mode != Mode::Peek) {
+            snapshot.count(domain, &plan, &decision);
+        }
         self.metrics.decision_seconds.record(watch.elapsed());
         Ok(Answer::of(&plan, &decision))
     }

@@ -6,6 +6,7 @@
 
 mod wire;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fred::bytes::Bytes;
@@ -42,8 +43,10 @@ const RECONNECT: ReconnectPolicy =
 pub struct RedisStore {
     client: Client,
     script: Script,
-    /// What readiness is tested with.
+    /// What readiness is tested with once a decision was refused.
     probe: Ask,
+    /// Whether the last decision was refused.
+    refused: AtomicBool,
     /// Held by the one who loads the script.
     loading: Mutex<()>,
     /// What one decision may take.
@@ -75,7 +78,15 @@ impl RedisStore {
             .map_err(|error| format!("store: {}", error.details()))?;
         drop(client.connect());
         let script = Script::from_lua(SCRIPT);
-        Ok(Self { client, script, loading: Mutex::new(()), timeout, metrics, probe: probe()? })
+        Ok(Self {
+            client,
+            script,
+            loading: Mutex::new(()),
+            timeout,
+            metrics,
+            probe: probe()?,
+            refused: AtomicBool::new(false),
+        })
     }
 
     /// Decides over `asks` in one script run.
@@ -88,16 +99,25 @@ impl RedisStore {
         let replies = self.in_time(self.run(&call)).await;
         self.metrics.script_took(watch.elapsed());
         self.metrics.store_up.set(if replies.is_ok() { 1.0 } else { 0.0 });
+        let refused = matches!(replies, Err(StoreError::Refused(_)));
+        if refused != self.refused.load(Ordering::Relaxed) {
+            self.refused.store(refused, Ordering::Relaxed);
+        }
         wire::decision(asks, &replies?)
     }
 
-    /// Whether Redis decides: a decision that writes, so that a server which answers but has no
-    /// memory left, is a replica, or may not run scripts is not taken for ready.
+    /// Whether Redis decides: it answers and has not refused the last decision. One that has
+    /// (no memory left, a replica, no permission) is asked for a decision that writes.
     ///
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        self.decide(std::slice::from_ref(&self.probe), None).await.map(drop)
+        if self.refused.load(Ordering::Relaxed) {
+            return self.decide(std::slice::from_ref(&self.probe), None).await.map(drop);
+        }
+        let pong = self.in_time(self.client.ping::<()>(None)).await;
+        self.metrics.store_up.set(if pong.is_ok() { 1.0 } else { 0.0 });
+        pong
     }
 
     /// Removes counters, for a replay that cleans up after itself.

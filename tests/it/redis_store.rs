@@ -311,3 +311,19 @@ async fn the_cpu_time_of_script_runs_is_measured() {
         eprintln!("{name}: {each:?} of Redis's CPU a run, its network included");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_answers_but_refuses_to_write_is_not_ready_until_it_does() {
+    for version in Version::ALL {
+        let server = RedisServer::start(version);
+        let store = connect(&server).await;
+        let memory = |max: &str| server.command(&["CONFIG", "SET", "maxmemory", max]);
+        assert!(decide(&store, &mixed(3)).await.allowed, "{version:?}");
+        memory("1");
+        let full = store.decide(&mixed(3), None).await;
+        assert!(matches!(full, Err(StoreError::Refused(_))), "{version:?}: {full:?}");
+        assert!(matches!(store.ready().await, Err(StoreError::Refused(_))), "{version:?}");
+        memory("0");
+        assert_eq!(store.ready().await, Ok(()), "{version:?}");
+    }
+}
