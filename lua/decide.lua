@@ -49,7 +49,8 @@ local function decide(request)
   for at = 1, count do
     local row = { decode(ROW, request, (at - 1) * ROW_BYTES + 1) }
     local ops = operations(row[ALGORITHM])
-    local within = row[MODE] == REFUND or tested_hits(row) <= ops.remaining(state_of(row, ops), row, now)
+    local refunds = row[MODE] == REFUND and row[HITS] > 0
+    local within = refunds or tested_hits(row) <= ops.remaining(state_of(row, ops), row, now)
     if not within and row[SHADOW] == 0 then
       rejected = true
       takes_nothing = takes_nothing or row[OVERDRAFT] == 0
@@ -77,7 +78,9 @@ local replies = {}
 for request = 3, #ARGV do replies[request - 2] = decide(ARGV[request]) end
 for index, row in pairs(moved) do
   local ops, state, key = operations(row[ALGORITHM]), states[index], KEYS[index]
-  local keep = ops.reset_after(state, row, now) + EXPIRY_SLACK
+  -- Where the clock has stepped back, also until it is where it was.
+  local ahead = max(0, (state.at or state[#state - 1] or now) - now)
+  local keep = ops.reset_after(state, row, now) + ahead + EXPIRY_SLACK
   if replay then keep = keep + REPLAY_SLACK end
   if not state.at and not state[1] then
     call('DEL', key)

@@ -110,9 +110,11 @@ impl Limit {
         self.reset_after_ms(state, now_ms)
     }
 
-    /// Milliseconds from `now_ms` for which the state must be kept.
+    /// Milliseconds from `now_ms` for which the state must be kept: where the clock has stepped
+    /// back, also those until it is where it was.
     pub fn keep_ms(&self, state: &State, now_ms: u64) -> u64 {
-        self.reset_after_ms(state, now_ms) + EXPIRY_SLACK_MS
+        let ahead_ms = state.moment_ms().saturating_sub(now_ms);
+        self.reset_after_ms(state, now_ms) + ahead_ms + EXPIRY_SLACK_MS
     }
 
     fn used(&self, state: &State, now_ms: u64) -> u64 {

@@ -71,7 +71,7 @@ impl Outcome {
     }
 
     /// Whether an ask's hits move its counter.
-    const fn moves(self, ask: &Ask, within_limit: bool) -> bool {
+    pub const fn moves(self, ask: &Ask, within_limit: bool) -> bool {
         if ask.hits == 0 || self.takes_nothing {
             return false;
         }
@@ -91,7 +91,8 @@ impl Ask {
 
     /// Whether the hits fit at `now_ms`.
     pub fn test(&self, state: &State, now_ms: u64) -> bool {
-        self.mode == Mode::Refund || self.limit.admits(state, now_ms, self.tested_hits())
+        let refunds = self.mode == Mode::Refund && self.hits > 0;
+        refunds || self.limit.admits(state, now_ms, self.tested_hits())
     }
 
     /// Moves the counter as the request's outcome has it, and reports it.
@@ -119,20 +120,4 @@ impl Ask {
             delay_ms,
         }
     }
-}
-
-/// Decides over `asks` and their `states`, both in the same order.
-pub fn decide(asks: &[Ask], states: &mut [State], now_ms: u64) -> (bool, Vec<Status>) {
-    let mut outcome = Outcome::default();
-    let mut within = Vec::with_capacity(asks.len());
-    for (ask, state) in asks.iter().zip(states.iter()) {
-        let fits = ask.test(state, now_ms);
-        outcome.count(ask, fits);
-        within.push(fits);
-    }
-    let settle = |((ask, state), within): ((&Ask, &mut State), bool)| {
-        ask.settle(state, now_ms, within, outcome)
-    };
-    let statuses = asks.iter().zip(states).zip(within).map(settle).collect();
-    (outcome.allowed(), statuses)
 }

@@ -6,10 +6,13 @@
 //! period and algorithm hold no `:`; so the path between them may hold one. Inside a path, the
 //! bytes that separate (`,` and `=` in an entry's key), braces, `%`, `#`, spaces and controls are
 //! written as `%XX`. What is longer than 128 bytes is written as `#` and the first 128 bits of
-//! its SHA-256, which nobody can steer into another's counter.
+//! its SHA-256, which nobody can steer into another's counter; so is a path of over 1,024 bytes.
 
 use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
 
+use rapidhash::fast::RandomState;
 use sha2::{Digest, Sha256};
 
 use crate::limit::{Algorithm, Limit, Shape, format_period};
@@ -17,9 +20,19 @@ use crate::limit::{Algorithm, Limit, Shape, format_period};
 /// The longest text that stands in a key as it is.
 const READABLE_MAX: usize = 128;
 
+/// The longest path that stands in a key as it is.
+const PATH_MAX: usize = 1_024;
+
 /// The bytes that name one counter.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Vec<u8>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Compared first: most keys that differ differ here.
+    hash: u64,
+    bytes: Vec<u8>,
+}
+
+/// Seeded at random, so that no caller can choose keys that collide in our tables.
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// What a counter counts: the parts that a key is spelled from.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +60,7 @@ impl Key {
         push_text(&mut key, counter.domain, false);
         push_slot(&mut key, counter);
         key.extend_from_slice(b"}:");
-        for (at, entry) in counter.entries.iter().enumerate() {
-            if at > 0 {
-                key.push(b',');
-            }
-            push_entry(&mut key, entry);
-        }
+        push_path(&mut key, counter.entries);
         key.push(b':');
         push_algorithm(&mut key, counter.limit);
         key.push(b':');
@@ -61,18 +69,29 @@ impl Key {
             key.push(b'#');
             key.extend_from_slice(counter.ordinal.to_string().as_bytes());
         }
-        Self(key)
+        Self::of_bytes(key)
+    }
+
+    /// The key of these bytes, as [`Key::of`] spelled them.
+    pub(crate) fn of_bytes(bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        Self { hash: HASHER.hash_one(&bytes), bytes }
     }
 
     /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
+    }
+
+    /// A hash of the bytes, of this process only.
+    pub const fn hash(&self) -> u64 {
+        self.hash
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        f.write_str(&String::from_utf8_lossy(&self.bytes))
     }
 }
 
@@ -86,6 +105,22 @@ fn push_slot(key: &mut Vec<u8>, counter: &Counter<'_>) {
     }
 }
 
+/// The entries; a path too long for a key as `#` and its hash, which no path as it is looks like,
+/// for that has a `=`.
+fn push_path(key: &mut Vec<u8>, entries: &[(String, String)]) {
+    let start = key.len();
+    for (at, entry) in entries.iter().enumerate() {
+        if at > 0 {
+            key.push(b',');
+        }
+        push_entry(key, entry);
+    }
+    if key.len() - start > PATH_MAX {
+        let path = key.split_off(start);
+        push_hash(key, &path);
+    }
+}
+
 fn push_entry(key: &mut Vec<u8>, (name, value): &(String, String)) {
     push_text(key, name, true);
     key.push(b'=');
@@ -94,7 +129,7 @@ fn push_entry(key: &mut Vec<u8>, (name, value): &(String, String)) {
 
 fn push_text(key: &mut Vec<u8>, text: &str, names_entry: bool) {
     if text.len() > READABLE_MAX {
-        push_hash(key, text);
+        push_hash(key, text.as_bytes());
         return;
     }
     for byte in text.bytes() {
@@ -107,9 +142,9 @@ fn push_text(key: &mut Vec<u8>, text: &str, names_entry: bool) {
     }
 }
 
-fn push_hash(key: &mut Vec<u8>, text: &str) {
+fn push_hash(key: &mut Vec<u8>, text: &[u8]) {
     key.push(b'#');
-    for byte in &Sha256::digest(text.as_bytes())[..16] {
+    for byte in &Sha256::digest(text)[..16] {
         push_hex(key, *byte);
     }
 }

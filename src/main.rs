@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{check, query, serve, simulate};
+use tidegate::command::{self, check, query, serve, simulate};
 use tidegate::rules::parse;
 use tidegate::settings::{Cli, Command};
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         Command::Simulate(settings) => finish(simulate::run(&settings), 1),
         Command::Check(settings) => {
             let rules = parse::load(&settings.path).map_err(|errors| errors.to_string());
-            finish(rules.map(|rules| anstream::print!("{}", check::table(&rules))), 1)
+            finish(rules.and_then(|rules| command::print(&check::table(&rules))), 1)
         }
         Command::Query(settings) => match query::run(&settings) {
             Ok(true) => ExitCode::SUCCESS,

@@ -95,8 +95,8 @@ impl<'r> Plan<'r> {
         }
         let shadow = match origin {
             Origin::Rule(rule, _) => rule.shadow(),
-            Origin::Override(rule) => rule.is_some_and(Rule::shadow),
-            Origin::Unlimited(_) => false,
+            // As in envoyproxy/ratelimit, a limit that the request brings is meant to hold.
+            Origin::Override(_) | Origin::Unlimited(_) => false,
         };
         let ask = Ask {
             key: Key::of(&counter),

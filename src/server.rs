@@ -135,12 +135,13 @@ async fn told(mut stopped: watch::Receiver<bool>) {
 }
 
 async fn drain<A, B>(grpc: JoinHandle<A>, http: JoinHandle<B>) {
-    let aborts = [grpc.abort_handle(), http.abort_handle()];
-    let both = async { tokio::join!(grpc, http) };
-    if timeout(DRAIN_MAX, both).await.is_err() {
+    let cut = grpc.abort_handle();
+    if timeout(DRAIN_MAX, grpc).await.is_err() {
         tracing::warn!("calls were still in flight after {DRAIN_MAX:?}; they are cut off");
-        aborts.iter().for_each(tokio::task::AbortHandle::abort);
+        cut.abort();
     }
+    // Pages wait for nobody: a scrape comes again.
+    http.abort();
 }
 
 async fn report(health: &HealthReporter, serving: bool) {

@@ -112,6 +112,7 @@ impl Service {
         let snapshot = self.snapshot.load_full();
         let Some(domain) = snapshot.rules.domain(&request.domain) else {
             snapshot.metrics.count_decision(None, true);
+            self.metrics.decision_seconds.record(watch.elapsed());
             return Ok(Answer::without_limits());
         };
         let plan = Plan::of(request, domain, &self.key_prefix).map_err(DecideError::Request)?;

@@ -57,6 +57,11 @@ impl Log {
         now_ms.max(self.newest.at_ms)
     }
 
+    /// When the newest hit was.
+    pub(super) const fn moment_ms(&self) -> u64 {
+        self.newest.at_ms
+    }
+
     fn live_body(&self) -> &[Record] {
         &self.body[self.dead..self.len]
     }

@@ -60,6 +60,17 @@ impl State {
         bytes
     }
 
+    /// The moment before which the state never runs.
+    pub(super) fn moment_ms(&self) -> u64 {
+        match self {
+            Self::Fresh => 0,
+            Self::Window(record) => record.at_ms,
+            Self::Log(log) => log.moment_ms(),
+            Self::SubWindows(records) => records.last().map_or(0, |newest| newest.at_ms),
+            Self::Water(water) => water.at_ms,
+        }
+    }
+
     pub(super) fn window(&self) -> Option<Record> {
         if let Self::Window(record) = self { Some(*record) } else { None }
     }

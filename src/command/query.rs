@@ -31,7 +31,7 @@ pub fn run(query: &Query) -> Result<bool, String> {
     let answer = runtime.block_on(ask(query))?;
     let text =
         if query.json { format!("{}\n", json(query, &answer)) } else { table(query, &answer) };
-    anstream::print!("{text}");
+    super::print(&text)?;
     Ok(answer.decision() == Decision::Allowed)
 }
 

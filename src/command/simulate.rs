@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::clock::SystemClock;
 use crate::metrics::Metrics;
@@ -28,6 +30,9 @@ use trace::Recorded;
 /// A replay waits for a slow server: it has no caller.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Lines read before they are decided.
+const LINES_AHEAD: usize = 256;
+
 /// The longest line of a trace.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 
@@ -40,7 +45,10 @@ pub fn run(settings: &Simulate) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("runtime: {error}"))?;
-    runtime.block_on(simulate(settings))
+    let result = runtime.block_on(simulate(settings));
+    // The thread that reads may still wait for input.
+    runtime.shutdown_background();
+    result
 }
 
 async fn simulate(settings: &Simulate) -> Result<(), String> {
@@ -59,20 +67,38 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
         summary: settings.summary.then(Summary::default),
         out: BufWriter::new(io::stdout().lock()),
     };
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let result = tokio::select! {
-        result = replay.all(trace) => result,
+        result = replay.all(lines_of(trace)) => result,
         _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+        _ = terminate.recv() => Err("terminated".to_owned()),
     };
     let cleaned = replay.clean_up().await;
     result.and(cleaned)
 }
 
-fn open(path: &Path) -> Result<Box<dyn BufRead>, String> {
+fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, String> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(Box::new(BufReader::new(file)))
+}
+
+/// Reads on a thread of its own: one that waits for input must not keep a signal waiting.
+fn lines_of(mut trace: Box<dyn BufRead + Send>) -> Receiver<io::Result<Vec<u8>>> {
+    let (lines, received) = channel(LINES_AHEAD);
+    std::thread::spawn(move || {
+        loop {
+            let mut line = Vec::new();
+            let read = io::Read::take(&mut trace, LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            let ends = !matches!(read, Ok(bytes) if bytes > 0);
+            if matches!(read, Ok(0)) || lines.blocking_send(read.map(|_| line)).is_err() || ends {
+                return;
+            }
+        }
+    });
+    received
 }
 
 async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> {
@@ -96,19 +122,14 @@ struct Replay {
 }
 
 impl Replay {
-    async fn all(&mut self, mut trace: Box<dyn BufRead>) -> Result<(), String> {
-        let mut line = Vec::new();
-        for number in 1_u64.. {
-            line.clear();
-            let read = io::Read::take(&mut trace, LINE_BYTES_MAX).read_until(b'\n', &mut line);
-            match read.map_err(|error| format!("line {number}: {error}"))? {
-                0 => break,
-                _ if line.trim_ascii().is_empty() => continue,
-                _ => {}
+    async fn all(&mut self, mut lines: Receiver<io::Result<Vec<u8>>>) -> Result<(), String> {
+        let mut number = 0_u64;
+        while let Some(line) = lines.recv().await {
+            number += 1;
+            let line = line.map_err(|error| format!("line {number}: {error}"))?;
+            if !line.trim_ascii().is_empty() {
+                self.one(&line).await.map_err(|error| format!("line {number}: {error}"))?;
             }
-            self.one(&line).await.map_err(|error| format!("line {number}: {error}"))?;
-            // Lets an interrupt in, also where the store never waits.
-            tokio::task::yield_now().await;
         }
         if let Some(summary) = self.summary.take() {
             self.out.write_all(summary.table().as_bytes()).map_err(|error| error.to_string())?;

@@ -12,17 +12,16 @@
 mod shard;
 
 use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rapidhash::fast::RandomState;
 
 use super::Decision;
 use crate::algorithm::{EXPIRY_SLACK_MS, State};
 use crate::clock::Clock;
 use crate::decide::{Ask, Outcome};
+use crate::key::Key;
 use shard::Shard;
 
 /// Shards: as many as bits in the word that says which ones a request locks.
@@ -39,7 +38,6 @@ pub struct MemoryStore {
     keys: AtomicUsize,
     keys_max: usize,
     evicted: AtomicU64,
-    hasher: RandomState,
     clock: Arc<dyn Clock>,
 }
 
@@ -55,9 +53,10 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    fn shard(&mut self, index: usize) -> &mut Shard {
-        // Few: a request has a handful of keys, and a scan beats a table.
-        let at = self.shards.iter().position(|(held, _)| *held == index).unwrap_or_default();
+    fn shard(&mut self, key: &Key) -> &mut Shard {
+        let index = shard_of(key);
+        // In ascending order, and every ask's shard is held: the first not before is the one.
+        let at = self.shards.partition_point(|(held, _)| *held < index);
         &mut self.shards[at].1
     }
 }
@@ -71,7 +70,6 @@ impl MemoryStore {
             keys: AtomicUsize::new(0),
             keys_max: keys_max.max(1),
             evicted: AtomicU64::new(0),
-            hasher: RandomState::new(),
             clock,
         }
     }
@@ -89,24 +87,24 @@ impl MemoryStore {
     /// Decides over `asks` now, or at `at_ms` in a replay, in which nothing expires.
     pub fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Decision {
         let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
-        let hashes: Vec<u64> = asks.iter().map(|ask| self.hash(ask)).collect();
-        let mut held = self.hold(&hashes);
+        let mut held = self.hold(asks);
         let mut outcome = Outcome::default();
         let mut within = Vec::with_capacity(asks.len());
-        for (ask, hash) in asks.iter().zip(&hashes) {
-            let state = held.shard(shard_of(*hash)).find(*hash, ask.key.as_bytes());
-            let fits = ask.test(state.unwrap_or(&State::Fresh), now_ms);
+        for ask in asks {
+            let fits = ask.test(held.shard(&ask.key).find(&ask.key), now_ms);
             outcome.count(ask, fits);
             within.push(fits);
         }
         let before = held.keys();
         let mut statuses = Vec::with_capacity(asks.len());
-        for ((ask, hash), within) in asks.iter().zip(&hashes).zip(within) {
-            let shard = held.shard(shard_of(*hash));
-            statuses
-                .push(shard.update(*hash, ask, now_ms, |state| {
-                    ask.settle(state, now_ms, within, outcome)
-                }));
+        for (ask, within) in asks.iter().zip(within) {
+            let settle = |state: &mut State| ask.settle(state, now_ms, within, outcome);
+            let shard = held.shard(&ask.key);
+            statuses.push(if outcome.moves(ask, within) {
+                shard.update(ask, now_ms, settle)
+            } else {
+                shard.read(&ask.key, settle)
+            });
         }
         if at_ms.is_none() {
             held.drop_due(now_ms);
@@ -129,20 +127,15 @@ impl MemoryStore {
         }
     }
 
-    /// The stored bytes of a counter, as Redis would hold them; for tests.
-    pub fn encoded(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let hash = self.hasher.hash_one(key);
-        let shard = self.shards[shard_of(hash)].lock();
-        shard.find(hash, key).map(State::encode)
+    /// The stored bytes of a counter, as Redis would hold them, for comparing stores.
+    pub fn encoded(&self, key: &Key) -> Option<Vec<u8>> {
+        let shard = self.shards[shard_of(key)].lock();
+        Some(shard.find(key)).filter(|state| **state != State::Fresh).map(State::encode)
     }
 
-    fn hash(&self, ask: &Ask) -> u64 {
-        self.hasher.hash_one(ask.key.as_bytes())
-    }
-
-    fn hold(&self, hashes: &[u64]) -> Held<'_> {
-        let mut wanted = hashes.iter().fold(0_u64, |set, hash| set | 1 << shard_of(*hash));
-        let mut shards = Vec::with_capacity(hashes.len());
+    fn hold(&self, asks: &[Ask]) -> Held<'_> {
+        let mut wanted = asks.iter().fold(0_u64, |set, ask| set | 1 << shard_of(&ask.key));
+        let mut shards = Vec::with_capacity(asks.len());
         while wanted != 0 {
             let index = wanted.trailing_zeros() as usize;
             shards.push((index, self.shards[index].lock()));
@@ -164,21 +157,24 @@ impl MemoryStore {
             self.keys.fetch_sub(keys_before - keys_after, Ordering::Relaxed);
         }
         drop(held);
-        // Bounded: every round drops a state or raises a shard's lower bound.
-        while self.keys() > self.keys_max {
-            self.drop_nearest_to_idle(now_ms);
+        // Each who inserts drops as many, so that nobody drops for two. Bounded: every round drops
+        // a state or raises a shard's lower bound.
+        let mut inserted = keys_after.saturating_sub(keys_before);
+        while inserted > 0 && self.keys() > self.keys_max {
+            inserted -= usize::from(self.drop_nearest_to_idle(now_ms));
         }
     }
 
     /// Drops the state with the least idle moment in the shard with the least lower bound, or
-    /// raises that bound where another shard's is less.
-    fn drop_nearest_to_idle(&self, now_ms: u64) {
+    /// raises that bound where another shard's is less. Says whether a state was dropped.
+    fn drop_nearest_to_idle(&self, now_ms: u64) -> bool {
         let bound = |index: &usize| self.idle_from_ms[*index].load(Ordering::Relaxed);
-        let Some(nearest) = (0..SHARDS).min_by_key(bound) else { return };
+        let Some(nearest) = (0..SHARDS).min_by_key(bound) else { return false };
         let others = (0..SHARDS).filter(|index| *index != nearest);
         let next_ms = others.map(|index| bound(&index)).min().unwrap_or(u64::MAX);
         let mut shard = self.shards[nearest].lock();
-        if let Some(idle_ms) = shard.drop_first(next_ms) {
+        let dropped = shard.drop_first(next_ms);
+        if let Some(idle_ms) = dropped {
             self.keys.fetch_sub(1, Ordering::Relaxed);
             // What only outlives its use is no loss.
             if idle_ms > now_ms + EXPIRY_SLACK_MS {
@@ -186,6 +182,7 @@ impl MemoryStore {
             }
         }
         self.idle_from_ms[nearest].store(shard.idle_from_ms(), Ordering::Relaxed);
+        dropped.is_some()
     }
 }
 
@@ -203,6 +200,6 @@ impl Held<'_> {
 
 /// The table takes the hash's low and top bits; the shard takes some between.
 #[allow(clippy::cast_possible_truncation)] // six bits
-const fn shard_of(hash: u64) -> usize {
-    (hash >> 32) as usize % SHARDS
+const fn shard_of(key: &Key) -> usize {
+    (key.hash() >> 32) as usize % SHARDS
 }

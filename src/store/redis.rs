@@ -193,11 +193,12 @@ fn probe() -> Result<Ask, String> {
     let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
     let counter = Counter {
         prefix: "tg",
-        domain: "tidegate",
+        // No limits file has a domain without a name.
+        domain: "",
         slot_by: &[],
         entries: &[("probe".to_owned(), String::new())],
         limit: &limit,
-        ordinal: 1,
+        ordinal: 0,
     };
     Ok(Ask { key: Key::of(&counter), limit, hits: 1, mode: Mode::Take, shadow: true })
 }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use tidegate::algorithm::State;
 use tidegate::clock::MOMENT_MAX_MS;
-use tidegate::decide::{Ask, Mode, Status, decide};
+use tidegate::decide::{Ask, Mode, Outcome, Status};
 use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 
 use crate::asks::{checked, refund, take};
@@ -261,4 +261,20 @@ fn a_state_is_kept_until_its_reset_and_not_a_period_longer() {
         let most_ms = reset_ms + limit.period_ms().max(60_000);
         expect((reset_ms..=most_ms).contains(&keep_ms), &format!("{keep_ms} for {reset_ms} ms"))
     });
+}
+
+/// Decides over `asks` and their `states`, both in the same order.
+fn decide(asks: &[Ask], states: &mut [State], now_ms: u64) -> (bool, Vec<Status>) {
+    let mut outcome = Outcome::default();
+    let mut within = Vec::with_capacity(asks.len());
+    for (ask, state) in asks.iter().zip(states.iter()) {
+        let fits = ask.test(state, now_ms);
+        outcome.count(ask, fits);
+        within.push(fits);
+    }
+    let settle = |((ask, state), within): ((&Ask, &mut State), bool)| {
+        ask.settle(state, now_ms, within, outcome)
+    };
+    let statuses = asks.iter().zip(states).zip(within).map(settle).collect();
+    (outcome.allowed(), statuses)
 }

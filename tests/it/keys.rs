@@ -190,3 +190,16 @@ fn a_text_of_more_than_128_bytes_stands_as_a_hash_of_fixed_length() {
     assert_eq!(lengths, [format!("tg:{{edge}}:k=#{}:log:1h", "0".repeat(32)).len(); 3]);
     assert_ne!(key(129), key(130));
 }
+
+#[test]
+fn a_path_of_more_than_1024_bytes_stands_as_a_hash() {
+    let wide = "{".repeat(128);
+    let entries = |last: &str| -> Vec<(String, String)> {
+        let mut entries = vec![(wide.clone(), wide.clone()); 31];
+        entries.push(("k".to_owned(), last.to_owned()));
+        entries
+    };
+    let key = |last: &str| Parts { entries: entries(last), ..plain(&[], &[]) }.text();
+    assert_eq!(key("a").len(), format!("tg:{{edge}}:#{}:log:1h", "0".repeat(32)).len());
+    assert_ne!(key("a"), key("b"));
+}

@@ -89,7 +89,7 @@ impl SideBySide {
         let keys: Vec<&[u8]> = asks.iter().map(|ask| ask.key.as_bytes()).collect();
         let stored: Vec<Option<Bytes>> = self.reader.mget(keys).await.unwrap();
         for (ask, lua) in asks.iter().zip(stored) {
-            let rust = self.memory.encoded(ask.key.as_bytes());
+            let rust = self.memory.encoded(&ask.key);
             if rust.as_deref() != lua.as_deref() {
                 return Err(format!(
                     "stored at {now_ms} by {ask:#?}\nRust: {rust:?}\nLua: {lua:?}"

@@ -37,7 +37,7 @@ fn use_up(store: &MemoryStore, name: &str, limit: &Limit) {
 }
 
 fn is_held(store: &MemoryStore, name: &str, limit: &Limit) -> bool {
-    store.encoded(key(name, limit).as_bytes()).is_some()
+    store.encoded(&key(name, limit)).is_some()
 }
 
 fn idle_flood(store: &MemoryStore, clock: &FakeClock, step_ms: u64) {
@@ -230,4 +230,36 @@ fn the_bound_on_keys_holds_under_threads() {
         }
     });
     assert_eq!((store.keys(), store.evicted()), (500, THREADS * 4_000 - 500));
+}
+
+#[test]
+fn a_clock_that_steps_back_and_returns_forgets_nothing() {
+    for algorithm in Algorithm::ALL {
+        let (store, clock) = store(100);
+        let five = limit(algorithm, 5, HOUR_MS);
+        clock.set(START_MS + HOUR_MS / 2);
+        while store.decide(&[take("user", &five)], None).allowed {}
+        let taken = store.encoded(&key("user", &five));
+        clock.set(START_MS - HOUR_MS);
+        assert!(!store.decide(&[take("user", &five)], None).allowed, "{algorithm:?}");
+        store.decide(&[peek("user", &five)], None);
+        clock.set(START_MS + HOUR_MS / 2);
+        store.drop_due();
+        assert_eq!(store.encoded(&key("user", &five)), taken, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn states_in_force_outlive_hits_taken_while_the_clock_was_back() {
+    for algorithm in Algorithm::ALL {
+        let (store, clock) = store(100);
+        let five = limit(algorithm, 5, HOUR_MS);
+        clock.set(START_MS + HOUR_MS / 2);
+        assert!(store.decide(&[take("user", &five)], None).allowed);
+        clock.set(START_MS - HOUR_MS);
+        while store.decide(&[take("user", &five)], None).allowed {}
+        clock.set(START_MS + HOUR_MS / 2);
+        store.drop_due();
+        assert!(!store.decide(&[take("user", &five)], None).allowed, "{algorithm:?}");
+    }
 }

@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 
 use crate::algorithm::State;
 use crate::decide::{Ask, Status};
+use crate::key::Key;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
@@ -45,24 +46,31 @@ impl Shard {
         self.queue.peek().map_or(u64::MAX, |Reverse(place)| place.ms)
     }
 
-    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<&State> {
-        self.index(hash, key).map(|index| &self.slots[index as usize].state)
+    pub(super) fn find(&self, key: &Key) -> &State {
+        self.index(key).map_or(&State::Fresh, |index| &self.slots[index as usize].state)
+    }
+
+    /// Runs `settle`, which moves nothing, on the state of a counter.
+    pub(super) fn read(&mut self, key: &Key, settle: impl FnOnce(&mut State) -> Status) -> Status {
+        match self.index(key) {
+            Some(index) => settle(&mut self.slots[index as usize].state),
+            None => settle(&mut State::Fresh),
+        }
     }
 
     /// Runs `settle` on the state of the ask's counter, and keeps what it leaves.
     pub(super) fn update(
         &mut self,
-        hash: u64,
         ask: &Ask,
         now_ms: u64,
         settle: impl FnOnce(&mut State) -> Status,
     ) -> Status {
-        let Some(index) = self.index(hash, ask.key.as_bytes()) else {
+        let Some(index) = self.index(&ask.key) else {
             let mut state = State::Fresh;
             let status = settle(&mut state);
             if state != State::Fresh {
                 let idle_ms = now_ms + ask.limit.keep_ms(&state, now_ms);
-                self.insert(hash, ask.key.as_bytes().into(), state, idle_ms);
+                self.insert(&ask.key, state, idle_ms);
             }
             return status;
         };
@@ -94,11 +102,8 @@ impl Shard {
     /// Drops the first state of the queue if it is idle by `until_ms` or no other can be before
     /// it, and returns its moment; otherwise moves its place to where it belongs.
     pub(super) fn drop_first(&mut self, until_ms: u64) -> Option<u64> {
-        let Reverse(place) = self.queue.pop()?;
+        let place = self.pop_valid()?;
         let slot = self.slots.get_mut(place.slot as usize)?;
-        if slot.queued_ms != place.ms {
-            return None;
-        }
         let next_ms = self.queue.peek().map_or(u64::MAX, |Reverse(next)| next.ms);
         if slot.idle_ms > place.ms && slot.idle_ms > until_ms.min(next_ms) {
             slot.queued_ms = slot.idle_ms;
@@ -110,13 +115,25 @@ impl Shard {
         Some(idle_ms)
     }
 
-    fn index(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        let same = |index: &u32| *self.slots[*index as usize].key == *key;
-        self.table.find(hash, same).copied()
+    /// The first place that its slot still names; those that none does are gone for good.
+    fn pop_valid(&mut self) -> Option<Place> {
+        loop {
+            let Reverse(place) = self.queue.pop()?;
+            if self.slots[place.slot as usize].queued_ms == place.ms {
+                return Some(place);
+            }
+        }
+    }
+
+    fn index(&self, key: &Key) -> Option<u32> {
+        let same = |index: &u32| *self.slots[*index as usize].key == *key.as_bytes();
+        self.table.find(key.hash(), same).copied()
     }
 
     #[allow(clippy::cast_possible_truncation)] // the bound on keys is below 2^32
-    fn insert(&mut self, hash: u64, key: Box<[u8]>, state: State, idle_ms: u64) {
+    fn insert(&mut self, key: &Key, state: State, idle_ms: u64) {
+        let hash = key.hash();
+        let key = key.as_bytes().into();
         let slot = Slot { hash, key, state, idle_ms, queued_ms: idle_ms };
         let index = if let Some(index) = self.free.pop() {
             self.slots[index as usize] = slot;
@@ -128,6 +145,7 @@ impl Shard {
         let slots = &self.slots;
         self.table.insert_unique(hash, index, |index| slots[*index as usize].hash);
         self.queue.push(Reverse(Place { ms: idle_ms, slot: index }));
+        self.compact_queue();
     }
 
     fn remove(&mut self, index: u32) {
@@ -144,11 +162,48 @@ impl Shard {
         }
     }
 
-    /// Refunds leave places behind that are no longer valid; they must not outnumber the rest.
+    /// Refunds and removals leave places behind that are no longer valid; they must not outnumber the rest.
     fn compact_queue(&mut self) {
         if self.queue.len() > 2 * self.slots.len() + 64 {
-            let slots = &self.slots;
-            self.queue.retain(|Reverse(place)| slots[place.slot as usize].queued_ms == place.ms);
+            let queued = |(slot, of): (u32, &Slot)| Place { ms: of.queued_ms, slot };
+            let places = (0..).zip(&self.slots).map(queued).filter(|place| place.ms < u64::MAX);
+            self.queue = places.map(Reverse).collect();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{Mode, Outcome};
+    use crate::key::Counter;
+    use crate::limit::{Limit, LimitSpec};
+
+    fn ask(mode: Mode) -> Ask {
+        let spec = LimitSpec { hits: 5, period_ms: 3_600_000, ..LimitSpec::default() };
+        let limit = Limit::new(&spec).unwrap();
+        let entries = [("user".to_owned(), "42".to_owned())];
+        let key = Key::of(&Counter {
+            prefix: "tg",
+            domain: "edge",
+            slot_by: &[],
+            entries: &entries,
+            limit: &limit,
+            ordinal: 0,
+        });
+        Ask { key, limit, hits: 1, mode, shadow: false }
+    }
+
+    #[test]
+    fn hits_taken_and_given_back_leave_no_more_places_than_states() {
+        let mut shard = Shard::default();
+        let other = Ask { key: Key::of_bytes(b"resident"), ..ask(Mode::Take) };
+        for ask in std::iter::once(&other)
+            .chain([ask(Mode::Take), ask(Mode::Refund)].iter().cycle().take(10_000))
+        {
+            shard.update(ask, 1_000, |state| ask.settle(state, 1_000, true, Outcome::default()));
+        }
+        assert_eq!(shard.len(), 1);
+        assert!(shard.queue.len() <= 2 * shard.slots.len() + 64, "{}", shard.queue.len());
     }
 }
