@@ -125,7 +125,8 @@ impl Seen {
     fn assert_of_all_kinds(&self, steps: u64) {
         let some = steps / 100;
         assert!(self.allowed > 10 * some && self.rejected > 10 * some, "{self:?}");
-        assert!(self.never > some && self.delayed > some / 4 && self.debts > some / 4, "{self:?}");
+        // Drawn in episodes: their number varies widely from seed to seed.
+        assert!(self.never > some / 10 && self.delayed > 0 && self.debts > 0, "{self:?}");
         assert!(self.log_bytes_max > 40 * 13, "{self:?}");
     }
 }
