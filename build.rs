@@ -4,6 +4,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use protox::prost::Message;
+
 const PROTOS: [&str; 2] = ["tidegate/v1/tidegate.proto", "envoy/service/ratelimit/v3/rls.proto"];
 
 /// The script's parts in the order in which they stand in it.
@@ -27,18 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn compile_protos(out: &Path) -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(PROTOS, ["proto"])?;
-    let reflection = out.join("descriptors.bin");
-    tonic_prost_build::configure()
-        .build_client(true)
-        .bytes(".")
-        .file_descriptor_set_path(&reflection)
-        .compile_fds(descriptors.clone())?;
-    fs::write(reflection, prost_bytes(&descriptors))?;
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().build_client(true).bytes(".").compile_fds(descriptors)?;
     Ok(())
-}
-
-fn prost_bytes(descriptors: &impl protox::prost::Message) -> Vec<u8> {
-    descriptors.encode_to_vec()
 }
 
 fn join_script(out: &Path) -> Result<(), Box<dyn Error>> {

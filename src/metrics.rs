@@ -2,7 +2,6 @@
 //! and counting costs no lookup.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{
@@ -139,11 +138,6 @@ impl Metrics {
     pub fn memory(&self, keys: usize, evicted: u64) {
         self.memory_keys.set(keys as f64);
         self.memory_evicted.absolute(evicted);
-    }
-
-    /// Measures a script run.
-    pub fn script_took(&self, took: Duration) {
-        self.evalsha_seconds.record(took);
     }
 }
 

@@ -101,8 +101,9 @@ impl Log {
     fn bury(&mut self, period_ms: u64, now_ms: u64) {
         let live = self.live(period_ms, now_ms);
         (self.base, self.dead) = (live.base, self.len - live.records.len());
-        if self.is_small() || self.dead * 5 > self.len {
-            self.body = self.live_body().to_vec();
+        if self.dead > 0 && (self.is_small() || self.dead * 5 > self.len) {
+            self.body.truncate(self.len);
+            self.body.drain(..self.dead);
             (self.len, self.dead) = (self.body.len(), 0);
         }
     }

@@ -30,6 +30,9 @@ const SHARDS: usize = 64;
 /// States that are due and dropped by one write.
 const DROPS_MAX: usize = 4;
 
+/// States that are due and dropped in one shard by the timer.
+const SWEEP_MAX: usize = 1_024;
+
 /// The store in this process.
 pub struct MemoryStore {
     shards: Vec<Mutex<Shard>>,
@@ -107,7 +110,7 @@ impl MemoryStore {
             });
         }
         if at_ms.is_none() {
-            held.drop_due(now_ms);
+            held.drop_due(now_ms, DROPS_MAX);
         }
         self.release(held, before, now_ms);
         Decision { allowed: outcome.allowed(), statuses }
@@ -120,9 +123,7 @@ impl MemoryStore {
         for index in 0..SHARDS {
             let mut held = Held { shards: vec![(index, self.shards[index].lock())] };
             let before = held.keys();
-            for _ in 0..256 {
-                held.drop_due(now_ms);
-            }
+            held.drop_due(now_ms, SWEEP_MAX);
             self.release(held, before, now_ms);
         }
     }
@@ -191,9 +192,9 @@ impl Held<'_> {
         self.shards.iter().map(|(_, shard)| shard.len()).sum()
     }
 
-    fn drop_due(&mut self, now_ms: u64) {
+    fn drop_due(&mut self, now_ms: u64, looks_max: usize) {
         for (_, shard) in &mut self.shards {
-            shard.drop_due(now_ms, DROPS_MAX);
+            shard.drop_due(now_ms, looks_max);
         }
     }
 }

@@ -70,7 +70,7 @@ impl RedisStore {
         let mut config =
             Config::from_url(url).map_err(|error| format!("store: {}", error.details()))?;
         if !matches!(config.server, ServerConfig::Centralized { .. }) {
-            return Err("store: only redis:// and rediss:// of one server are supported yet".into());
+            return Err("store: only redis:// of one server is supported yet".into());
         }
         config.fail_fast = false;
         let client = builder(config, timeout)
@@ -97,7 +97,7 @@ impl RedisStore {
         let call = wire::Call::of(asks, at_ms);
         let watch = Stopwatch::start();
         let replies = self.in_time(self.run(&call)).await;
-        self.metrics.script_took(watch.elapsed());
+        self.metrics.evalsha_seconds.record(watch.elapsed());
         self.metrics.store_up.set(if replies.is_ok() { 1.0 } else { 0.0 });
         let refused = matches!(replies, Err(StoreError::Refused(_)));
         if refused != self.refused.load(Ordering::Relaxed) {
@@ -176,14 +176,13 @@ impl RedisStore {
         self.client.evalsha(hash, call.keys.clone(), call.args.clone()).await
     }
 
-    /// Loads the script unless another request has just done so.
+    /// Loads the script, or waits for another request that is loading it.
     async fn load(&self) -> Result<(), Error> {
-        let waited = self.loading.try_lock().is_err();
-        let _loading = self.loading.lock().await;
-        if !waited {
-            self.client.script_load::<(), _>(SCRIPT).await?;
-        }
-        Ok(())
+        let Ok(_loading) = self.loading.try_lock() else {
+            drop(self.loading.lock().await);
+            return Ok(());
+        };
+        self.client.script_load::<(), _>(SCRIPT).await
     }
 }
 
