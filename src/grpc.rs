@@ -1,45 +1,85 @@
 //! The gRPC services: messages in, messages out. The only file that names [`Status`]: one place
 //! maps every cause to its code.
 
+mod codec;
 mod envoy;
+pub mod routes;
 
 use std::sync::Arc;
 
+use hyper::body::Incoming;
+use hyper::http::{Request as HttpRequest, Response as HttpResponse};
+use prost::Message;
 use prost_types::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::body::Body;
 use tonic::{Request as Call, Response, Status};
 
 use crate::limit::Algorithm;
-use crate::proto::envoy::service::ratelimit::v3 as rls;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
-use crate::store::StoreError;
+use crate::store::{Source, StoreError};
+use codec::{Codec, Read};
 
 /// Both rate limit services over one [`Service`].
-#[derive(Clone)]
 pub struct Grpc {
-    service: Arc<Service>,
+    service: Service,
     bounds: Bounds,
     in_flight: Arc<Semaphore>,
 }
 
 impl Grpc {
-    /// Serves at most `in_flight_max` calls at once, each within `bounds`.
-    pub fn new(service: Arc<Service>, bounds: Bounds, in_flight_max: usize) -> Self {
-        Self { service, bounds, in_flight: Arc::new(Semaphore::new(in_flight_max)) }
+    /// Takes calls within `bounds`, and at once as many as `in_flight` has permits, which the
+    /// services of all threads share.
+    pub const fn new(service: Service, bounds: Bounds, in_flight: Arc<Semaphore>) -> Self {
+        Self { service, bounds, in_flight }
+    }
+
+    /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
+    pub async fn should_rate_limit(&self, call: HttpRequest<Incoming>) -> HttpResponse<Body> {
+        self.answer(call, Request::from_envoy, |request, answer| {
+            envoy::response(answer, request.descriptors().len())
+        })
+        .await
+    }
+
+    /// `tidegate.v1.RateLimitService/CheckRateLimit`.
+    pub async fn check_rate_limit(&self, call: HttpRequest<Incoming>) -> HttpResponse<Body> {
+        self.answer(call, Request::from_check, |_, answer| check_response(answer)).await
+    }
+
+    /// `tidegate.v1.RateLimitService/GetQuota`.
+    pub async fn get_quota(&self, call: HttpRequest<Incoming>) -> HttpResponse<Body> {
+        self.answer(call, Request::from_quota, |_, answer| api::GetQuotaResponse {
+            statuses: answer.statuses.iter().map(limit_status).collect(),
+            source: source(answer).into(),
+        })
+        .await
+    }
+
+    async fn answer<T: Message + 'static>(
+        &self,
+        call: HttpRequest<Incoming>,
+        read: Read,
+        write: impl Fn(&Request, &Answer<'_>) -> T,
+    ) -> HttpResponse<Body> {
+        let codec = Codec::<T>::new(read, self.bounds);
+        let decide = tower::service_fn(|call: Call<Result<Request, RequestError>>| async {
+            let request = call.into_inner();
+            let request = request.map_err(|error| status_of(DecideError::Request(error)))?;
+            let _place = self.admit()?;
+            let snapshot = self.service.snapshot();
+            let answer = self.service.decide(&snapshot, &request, None).await;
+            Ok(Response::new(write(&request, &answer.map_err(status_of)?)))
+        });
+        tonic::server::Grpc::new(codec).unary(decide, call).await
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {
         self.in_flight.try_acquire().map_err(|_full| {
             Status::resource_exhausted("more calls than --max-in-flight; call again later")
         })
-    }
-
-    async fn decide(&self, request: Result<Request, RequestError>) -> Result<Answer, Status> {
-        let request = request.map_err(|error| status_of(DecideError::Request(error)))?;
-        let _place = self.admit()?;
-        self.service.decide(&request, None).await.map_err(status_of)
     }
 }
 
@@ -60,58 +100,29 @@ fn status_of(error: DecideError) -> Status {
     }
 }
 
-#[tonic::async_trait]
-impl api::rate_limit_service_server::RateLimitService for Grpc {
-    async fn check_rate_limit(
-        &self,
-        call: Call<api::CheckRateLimitRequest>,
-    ) -> Result<Response<api::CheckRateLimitResponse>, Status> {
-        let request = Request::from_check(call.into_inner(), &self.bounds);
-        let answer = self.decide(request).await?;
-        Ok(Response::new(check_response(answer)))
-    }
-
-    async fn get_quota(
-        &self,
-        call: Call<api::GetQuotaRequest>,
-    ) -> Result<Response<api::GetQuotaResponse>, Status> {
-        let request = Request::from_quota(call.into_inner(), &self.bounds);
-        let answer = self.decide(request).await?;
-        let statuses = answer.statuses.into_iter().map(limit_status).collect();
-        let source = api::DecisionSource::Store.into();
-        Ok(Response::new(api::GetQuotaResponse { statuses, source }))
-    }
-}
-
-#[tonic::async_trait]
-impl rls::rate_limit_service_server::RateLimitService for Grpc {
-    async fn should_rate_limit(
-        &self,
-        call: Call<rls::RateLimitRequest>,
-    ) -> Result<Response<rls::RateLimitResponse>, Status> {
-        let message = call.into_inner();
-        let descriptors = message.descriptors.len();
-        let answer = self.decide(Request::from_envoy(message, &self.bounds)).await?;
-        Ok(Response::new(envoy::response(&answer, descriptors)))
-    }
-}
-
-fn check_response(answer: Answer) -> api::CheckRateLimitResponse {
+fn check_response(answer: &Answer<'_>) -> api::CheckRateLimitResponse {
     let decision = if answer.allowed { api::Decision::Allowed } else { api::Decision::Rejected };
     api::CheckRateLimitResponse {
         decision: decision.into(),
         delay: Some(answer.delay_ms).filter(|ms| *ms > 0).map(duration),
         retry_after: answer.retry_after_ms.map(duration),
-        source: api::DecisionSource::Store.into(),
-        statuses: answer.statuses.into_iter().map(limit_status).collect(),
+        source: source(answer).into(),
+        statuses: answer.statuses.iter().map(limit_status).collect(),
     }
 }
 
-fn limit_status(status: LimitStatus) -> api::LimitStatus {
+const fn source(answer: &Answer<'_>) -> api::DecisionSource {
+    match answer.source {
+        Source::Store => api::DecisionSource::Store,
+        Source::DenyCache => api::DecisionSource::DenyCache,
+    }
+}
+
+fn limit_status(status: &LimitStatus<'_>) -> api::LimitStatus {
     let limit = status.limit;
     api::LimitStatus {
         descriptor: u32::try_from(status.descriptor).unwrap_or(u32::MAX),
-        rule: status.rule,
+        rule: status.rule.to_owned(),
         within_limit: status.status.within_limit,
         limit: limit.map_or(0, |limit| limit.hits()),
         remaining: status.status.remaining,

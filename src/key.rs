@@ -9,11 +9,12 @@
 //! its SHA-256, which nobody can steer into another's counter; so is a path of over 1,024 bytes.
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use rapidhash::fast::RandomState;
 use sha2::{Digest, Sha256};
+use siphasher::sip128::SipHasher13;
+use smallvec::SmallVec;
 
 use crate::limit::{Algorithm, Limit, Shape, format_period};
 
@@ -23,59 +24,96 @@ const READABLE_MAX: usize = 128;
 /// The longest path that stands in a key as it is.
 const PATH_MAX: usize = 1_024;
 
-/// The bytes that name one counter.
+/// Keys of no more bytes need no allocation of their own.
+const INLINE_BYTES: usize = 64;
+
+/// The bytes that name one counter, and their name in this process.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Compared first: most keys that differ differ here.
-    hash: u64,
-    bytes: Vec<u8>,
+    hash: u128,
+    bytes: SmallVec<[u8; INLINE_BYTES]>,
 }
 
-/// Seeded at random, so that no caller can choose keys that collide in our tables.
-static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// Keyed at random: nobody outside this process can choose two keys of one hash.
+static HASHER: LazyLock<SipHasher13> = LazyLock::new(|| {
+    let random = RandomState::new();
+    SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1))
+});
+
+/// What stands before the path in the keys of one domain: spelled once, when its rules load.
+#[derive(Clone, Debug)]
+pub struct Head(Box<[u8]>);
+
+impl Head {
+    /// The head of a domain's keys after `prefix`: `tg`, or what a replay chose.
+    pub fn of(prefix: &str, domain: &str) -> Self {
+        let mut head = Buffer::from_slice(prefix.as_bytes());
+        head.extend_from_slice(b":{");
+        push_text(&mut head, domain, false);
+        Self(head.into_vec().into())
+    }
+}
+
+/// What stands behind the path in the keys of one limit: spelled once, when the limit loads.
+#[derive(Clone, Debug)]
+pub struct Tail(SmallVec<[u8; 24]>);
+
+impl Tail {
+    /// The tail for a limit; `ordinal` tells limits of one rule with the same algorithm and
+    /// period apart.
+    pub fn of(limit: &Limit, ordinal: u8) -> Self {
+        let mut tail = SmallVec::new();
+        tail.push(b':');
+        tail.extend_from_slice(algorithm_name(limit).as_bytes());
+        // As far as it shapes the state: another number of sub-windows starts afresh.
+        if let Shape::SlidingWindowCounter(windows) = limit.shape() {
+            tail.extend_from_slice(windows.count.to_string().as_bytes());
+        }
+        tail.push(b':');
+        tail.extend_from_slice(format_period(limit.period_ms()).as_bytes());
+        if ordinal > 0 {
+            tail.push(b'#');
+            tail.extend_from_slice(ordinal.to_string().as_bytes());
+        }
+        Self(tail)
+    }
+}
 
 /// What a counter counts: the parts that a key is spelled from.
 #[derive(Clone, Copy, Debug)]
-pub struct Counter<'a> {
-    /// Before every key: `tg`, or a prefix that a replay chose.
-    pub prefix: &'a str,
-    /// The domain.
-    pub domain: &'a str,
+pub struct Counter<'a, E> {
+    /// Prefix and domain.
+    pub head: &'a Head,
     /// Entries whose values choose the slot, where the path has all of them.
     pub slot_by: &'a [String],
-    /// The path of entries asked about.
-    pub entries: &'a [(String, String)],
-    /// The limit, of which algorithm and period are named.
-    pub limit: &'a Limit,
-    /// Tells limits of one rule with the same algorithm and period apart.
-    pub ordinal: u8,
+    /// The path of entries asked about, (key, value) in order.
+    pub entries: E,
+    /// The limit's algorithm and period.
+    pub tail: &'a Tail,
 }
+
+type Buffer = SmallVec<[u8; INLINE_BYTES]>;
 
 impl Key {
     /// Spells the key of a counter.
-    pub fn of(counter: &Counter<'_>) -> Self {
-        let mut key = Vec::with_capacity(96);
-        key.extend_from_slice(counter.prefix.as_bytes());
-        key.extend_from_slice(b":{");
-        push_text(&mut key, counter.domain, false);
-        push_slot(&mut key, counter);
-        key.extend_from_slice(b"}:");
-        push_path(&mut key, counter.entries);
-        key.push(b':');
-        push_algorithm(&mut key, counter.limit);
-        key.push(b':');
-        key.extend_from_slice(format_period(counter.limit.period_ms()).as_bytes());
-        if counter.ordinal > 0 {
-            key.push(b'#');
-            key.extend_from_slice(counter.ordinal.to_string().as_bytes());
+    pub fn of<'a, E>(counter: &Counter<'a, E>) -> Self
+    where
+        E: Iterator<Item = (&'a str, &'a str)> + Clone,
+    {
+        let mut key = Buffer::from_slice(&counter.head.0);
+        if !counter.slot_by.is_empty() {
+            push_slot(&mut key, counter);
         }
+        key.extend_from_slice(b"}:");
+        push_path(&mut key, counter.entries.clone());
+        key.extend_from_slice(&counter.tail.0);
         Self::of_bytes(key)
     }
 
     /// The key of these bytes, as [`Key::of`] spelled them.
-    pub(crate) fn of_bytes(bytes: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn of_bytes(bytes: impl Into<SmallVec<[u8; INLINE_BYTES]>>) -> Self {
         let bytes = bytes.into();
-        Self { hash: HASHER.hash_one(&bytes), bytes }
+        Self { hash: HASHER.hash(&bytes).into(), bytes }
     }
 
     /// The key's bytes.
@@ -83,8 +121,9 @@ impl Key {
         &self.bytes
     }
 
-    /// A hash of the bytes, of this process only.
-    pub const fn hash(&self) -> u64 {
+    /// The key's name in this process: 128 bits of SipHash under a random key, so that a billion
+    /// counters have two of one name with a probability of 10^-21, and no caller can raise it.
+    pub const fn hash(&self) -> u128 {
         self.hash
     }
 }
@@ -96,9 +135,12 @@ impl fmt::Debug for Key {
 }
 
 /// The entries that choose the slot, where the path has all of them.
-fn push_slot(key: &mut Vec<u8>, counter: &Counter<'_>) {
-    let entry = |name: &String| counter.entries.iter().find(|(key, _)| key == name);
-    let slot: Option<Vec<_>> = counter.slot_by.iter().map(entry).collect();
+fn push_slot<'a, E>(key: &mut Buffer, counter: &Counter<'a, E>)
+where
+    E: Iterator<Item = (&'a str, &'a str)> + Clone,
+{
+    let entry = |name: &String| counter.entries.clone().find(|(key, _)| key == name);
+    let slot: Option<SmallVec<[_; 4]>> = counter.slot_by.iter().map(entry).collect();
     for entry in slot.unwrap_or_default() {
         key.push(b',');
         push_entry(key, entry);
@@ -107,71 +149,84 @@ fn push_slot(key: &mut Vec<u8>, counter: &Counter<'_>) {
 
 /// The entries; a path too long for a key as `#` and its hash, which no path as it is looks like,
 /// for that has a `=`.
-fn push_path(key: &mut Vec<u8>, entries: &[(String, String)]) {
+fn push_path<'a>(key: &mut Buffer, entries: impl Iterator<Item = (&'a str, &'a str)>) {
     let start = key.len();
-    for (at, entry) in entries.iter().enumerate() {
+    for (at, entry) in entries.enumerate() {
         if at > 0 {
             key.push(b',');
         }
         push_entry(key, entry);
     }
     if key.len() - start > PATH_MAX {
-        let path = key.split_off(start);
+        let path = Buffer::from_slice(&key[start..]);
+        key.truncate(start);
         push_hash(key, &path);
     }
 }
 
-fn push_entry(key: &mut Vec<u8>, (name, value): &(String, String)) {
+fn push_entry(key: &mut Buffer, (name, value): (&str, &str)) {
     push_text(key, name, true);
     key.push(b'=');
     push_text(key, value, false);
 }
 
-fn push_text(key: &mut Vec<u8>, text: &str, names_entry: bool) {
+/// Bytes that never stand in a text as they are; `=` does in values, not in names.
+const SEPARATES: [bool; 256] = {
+    let mut separates = [false; 256];
+    let mut byte = 0;
+    while byte <= b' ' {
+        separates[byte as usize] = true;
+        byte += 1;
+    }
+    separates[b',' as usize] = true;
+    separates[b'{' as usize] = true;
+    separates[b'}' as usize] = true;
+    separates[b'%' as usize] = true;
+    separates[b'#' as usize] = true;
+    separates[0x7f] = true;
+    separates
+};
+
+fn push_text(key: &mut Buffer, text: &str, names_entry: bool) {
     if text.len() > READABLE_MAX {
         push_hash(key, text.as_bytes());
         return;
     }
+    let separates = |byte: u8| SEPARATES[usize::from(byte)] || (names_entry && byte == b'=');
+    if !text.bytes().any(separates) {
+        key.extend_from_slice(text.as_bytes());
+        return;
+    }
     for byte in text.bytes() {
-        let separates = matches!(byte, b',' | b'{' | b'}' | b'%' | b'#' | 0..=b' ' | 0x7f);
-        if separates || (names_entry && byte == b'=') {
-            push_escaped(key, byte);
+        if separates(byte) {
+            key.push(b'%');
+            push_hex(key, byte);
         } else {
             key.push(byte);
         }
     }
 }
 
-fn push_hash(key: &mut Vec<u8>, text: &[u8]) {
+fn push_hash(key: &mut Buffer, text: &[u8]) {
     key.push(b'#');
     for byte in &Sha256::digest(text)[..16] {
         push_hex(key, *byte);
     }
 }
 
-fn push_escaped(key: &mut Vec<u8>, byte: u8) {
-    key.push(b'%');
-    push_hex(key, byte);
-}
-
-fn push_hex(key: &mut Vec<u8>, byte: u8) {
+fn push_hex(key: &mut Buffer, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     key.push(DIGITS[usize::from(byte >> 4)]);
     key.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// The algorithm as far as it shapes the state: another number of sub-windows starts afresh.
-fn push_algorithm(key: &mut Vec<u8>, limit: &Limit) {
-    let name: &[u8] = match limit.algorithm() {
-        Algorithm::FixedWindow => b"fixed",
-        Algorithm::SlidingWindowLog => b"log",
-        Algorithm::SlidingWindowCounter => b"counter",
-        Algorithm::TokenBucket => b"token",
-        Algorithm::LeakyBucket => b"leaky",
-        Algorithm::Gcra => b"gcra",
-    };
-    key.extend_from_slice(name);
-    if let Shape::SlidingWindowCounter(windows) = limit.shape() {
-        key.extend_from_slice(windows.count.to_string().as_bytes());
+const fn algorithm_name(limit: &Limit) -> &'static str {
+    match limit.algorithm() {
+        Algorithm::FixedWindow => "fixed",
+        Algorithm::SlidingWindowLog => "log",
+        Algorithm::SlidingWindowCounter => "counter",
+        Algorithm::TokenBucket => "token",
+        Algorithm::LeakyBucket => "leaky",
+        Algorithm::Gcra => "gcra",
     }
 }

@@ -162,15 +162,6 @@ fn refuse<T>(field: &'static str, message: impl Into<String>) -> Result<T, Limit
 }
 
 impl Limit {
-    /// Admits nothing; stands where the real limit is not known yet.
-    pub(crate) const NONE: Self = Self {
-        algorithm: Algorithm::FixedWindow,
-        hits: 0,
-        period_ms: 1,
-        shape: Shape::FixedWindow,
-        overdraft: false,
-    };
-
     /// Checks a limit and prepares its arithmetic.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::{
 };
 
 use crate::rules::{Domain, RuleSet};
-use crate::store::StoreError;
+use crate::store::{Source, StoreError};
 
 const CHECKS: &str = "rate_limit_check_total";
 const DECISIONS: &str = "rate_limit_decision_total";
@@ -50,14 +50,15 @@ pub struct Metrics {
 /// The handles of one rule set.
 pub struct RuleMetrics {
     limits: Vec<[Counter; 3]>,
-    domains: Vec<(String, DomainMetrics)>,
+    /// By the domain's id.
+    domains: Vec<DomainMetrics>,
     unknown: DomainMetrics,
 }
 
 /// The handles of one domain.
 struct DomainMetrics {
-    allowed: Counter,
-    rejected: Counter,
+    /// Allowed and rejected, by source.
+    decisions: [[Counter; 2]; Source::ALL.len()],
     overrides: [Counter; 3],
 }
 
@@ -165,13 +166,15 @@ fn check_counters(domain: &str, dimension: &str) -> [Counter; 3] {
 
 impl DomainMetrics {
     fn new(domain: &str) -> Self {
-        let decision = |decision: &'static str| {
-            let domain = domain.to_owned();
-            counter!(DECISIONS, "domain" => domain, "decision" => decision, "source" => "store")
+        let decisions = |source: Source| {
+            ["allowed", "rejected"].map(|decision| {
+                let domain = domain.to_owned();
+                let source = source.name();
+                counter!(DECISIONS, "domain" => domain, "decision" => decision, "source" => source)
+            })
         };
         Self {
-            allowed: decision("allowed"),
-            rejected: decision("rejected"),
+            decisions: Source::ALL.map(decisions),
             overrides: check_counters(domain, "override"),
         }
     }
@@ -183,7 +186,7 @@ impl RuleMetrics {
         limits.resize_with(rules.limits_count(), || None);
         let mut domains = Vec::new();
         for domain in rules.domains() {
-            domains.push((domain.name().to_owned(), DomainMetrics::new(domain.name())));
+            domains.push(DomainMetrics::new(domain.name()));
             for rule in domain.rules() {
                 let named = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
                 let unlimited = rule.unlimited().map(|rule| (rule.id(), rule.name()));
@@ -198,11 +201,7 @@ impl RuleMetrics {
     }
 
     fn domain(&self, domain: Option<&Domain>) -> &DomainMetrics {
-        let at = domain.and_then(|domain| {
-            let name = domain.name();
-            self.domains.binary_search_by(|(other, _)| other.as_str().cmp(name)).ok()
-        });
-        at.map_or(&self.unknown, |at| &self.domains[at].1)
+        domain.map_or(&self.unknown, |domain| &self.domains[domain.id()])
     }
 
     /// Counts the test of a rule's limit, by the id that the rule set gave it.
@@ -216,8 +215,8 @@ impl RuleMetrics {
     }
 
     /// Counts a decision.
-    pub fn count_decision(&self, domain: Option<&Domain>, allowed: bool) {
-        let domain = self.domain(domain);
-        if allowed { domain.allowed.increment(1) } else { domain.rejected.increment(1) }
+    pub fn count_decision(&self, domain: Option<&Domain>, allowed: bool, source: Source) {
+        let decisions = &self.domain(domain).decisions[source as usize];
+        decisions[usize::from(!allowed)].increment(1);
     }
 }

@@ -5,16 +5,16 @@
 //! that no request passes by splitting itself.
 
 use crate::decide::{Ask, Mode};
-use crate::key::{Counter, Key};
+use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{HITS_MAX, Limit};
-use crate::request::{Descriptor, Request, RequestError};
+use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Rule, RuleLimit};
 
 /// The most limits that one request may meet: what one script run and one scan bear.
 const LIMITS_MAX: usize = 1_024;
 
 /// A limit that a descriptor met.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Matched<'r> {
     /// Index into the request's descriptors.
     pub descriptor: usize,
@@ -34,11 +34,22 @@ pub enum Origin<'r> {
     /// A rule without a limit that says so.
     Unlimited(&'r Rule),
     /// The request itself, and the rule that its path matches, if there is one.
-    Override(Option<&'r Rule>),
+    Override(Option<&'r Rule>, Limit),
+}
+
+impl Origin<'_> {
+    /// The limit; none where the rule is unlimited.
+    pub fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Rule(_, limit) => Some(limit.limit()),
+            Self::Override(_, limit) => Some(limit),
+            Self::Unlimited(_) => None,
+        }
+    }
 }
 
 /// What a request asks of the store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Plan<'r> {
     /// The limits met, in the descriptors' order.
     pub matched: Vec<Matched<'r>>,
@@ -47,26 +58,26 @@ pub struct Plan<'r> {
 }
 
 impl<'r> Plan<'r> {
-    /// Matches a request against the rules of its domain.
+    /// Matches a request against the rules of its domain, whose keys begin with `head`.
     ///
     /// # Errors
     /// Two descriptors bring different limits for one counter, or too many limits are met.
-    pub fn of(request: &Request, domain: &'r Domain, prefix: &str) -> Result<Self, RequestError> {
-        let mut plan = Self::default();
-        for (at, descriptor) in request.descriptors.iter().enumerate() {
-            let entries = descriptor.entries.iter();
-            let rule = domain.find(entries.map(|(key, value)| (key.as_str(), value.as_str())));
-            let mut counter = Counter {
-                prefix,
-                domain: domain.name(),
+    pub fn of(request: &Request, domain: &'r Domain, head: &Head) -> Result<Self, RequestError> {
+        let descriptors = request.descriptors();
+        // Mostly one limit each.
+        let count = descriptors.len();
+        let mut plan = Self { matched: Vec::with_capacity(count), asks: Vec::with_capacity(count) };
+        for (at, descriptor) in descriptors.enumerate() {
+            let rule = domain.find(descriptor.entries);
+            let counter = |tail| Counter {
+                head,
                 slot_by: domain.slot_by(),
-                entries: &descriptor.entries,
-                limit: &Limit::NONE,
-                ordinal: 0,
+                entries: descriptor.entries,
+                tail,
             };
-            if let Some(limit) = &descriptor.limit {
-                counter.limit = limit;
-                plan.push(at, descriptor, counter, Origin::Override(rule))?;
+            if let Some(limit) = descriptor.limit {
+                let tail = Tail::of(limit, 0);
+                plan.push(at, &descriptor, &counter(&tail), Origin::Override(rule, *limit))?;
                 continue;
             }
             let Some(rule) = rule else { continue };
@@ -75,8 +86,8 @@ impl<'r> Plan<'r> {
                 plan.matched.push(Matched { descriptor: at, origin, shadow: false, ask: None });
             }
             for limit in rule.limits() {
-                (counter.limit, counter.ordinal) = (limit.limit(), limit.ordinal());
-                plan.push(at, descriptor, counter, Origin::Rule(rule, limit))?;
+                let counter = counter(limit.key_tail());
+                plan.push(at, &descriptor, &counter, Origin::Rule(rule, limit))?;
             }
         }
         Ok(plan)
@@ -85,22 +96,23 @@ impl<'r> Plan<'r> {
     fn push(
         &mut self,
         at: usize,
-        descriptor: &Descriptor,
-        counter: Counter<'_>,
+        descriptor: &Descriptor<'_>,
+        counter: &Counter<'_, Entries<'_>>,
         origin: Origin<'r>,
     ) -> Result<(), RequestError> {
         if self.matched.len() >= LIMITS_MAX {
             let message = format!("meet more than {LIMITS_MAX} limits; ask in several requests");
             return Err(RequestError { field: "descriptors".to_owned(), message });
         }
+        let Some(limit) = origin.limit() else { return Ok(()) };
         let shadow = match origin {
             Origin::Rule(rule, _) => rule.shadow(),
             // As in envoyproxy/ratelimit, a limit that the request brings is meant to hold.
-            Origin::Override(_) | Origin::Unlimited(_) => false,
+            Origin::Override(..) | Origin::Unlimited(_) => false,
         };
         let ask = Ask {
-            key: Key::of(&counter),
-            limit: *counter.limit,
+            key: Key::of(counter),
+            limit: *limit,
             hits: descriptor.hits,
             mode: descriptor.mode,
             shadow,

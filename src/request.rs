@@ -1,14 +1,17 @@
-//! The only parser of callers' data: messages become a [`Request`], or an error that names the
+//! The only parser of callers' data: a message becomes a [`Request`], or an error that names the
 //! field. What is past here is within its bounds.
+//!
+//! A request is flat: one buffer holds all its text, and keys and values are places in it, so
+//! that reading a message allocates once, however many entries it has.
+
+mod wire;
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::decide::Mode;
-use crate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
-use crate::proto::envoy::extensions::common::ratelimit::v3 as envoy;
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use crate::proto::envoy::r#type::v3::RateLimitUnit;
-use crate::proto::tidegate::v1 as api;
+use crate::limit::{HITS_MAX, Limit};
 
 /// How much a request may bring.
 #[derive(Clone, Copy, Debug)]
@@ -28,25 +31,58 @@ impl Default for Bounds {
 }
 
 /// One request, within its bounds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Request {
-    /// Names the limits file.
-    pub domain: String,
-    /// The dimensions asked about.
-    pub descriptors: Vec<Descriptor>,
+    text: String,
+    domain: Span,
+    entries: SmallVec<[Entry; 8]>,
+    descriptors: SmallVec<[Place; 4]>,
+    /// What a descriptor takes that names no hits.
+    hits: u64,
+    mode: Mode,
+}
+
+/// A place in a request's text, which is shorter than 4 GiB.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: Span,
+    value: Span,
+}
+
+/// What a request holds of a descriptor.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Its entries are those from here to the next descriptor's.
+    first_entry: u32,
+    hits: Option<u64>,
+    refund: bool,
+    limit: Option<Limit>,
 }
 
 /// One dimension: a path of entries.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Descriptor {
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'a> {
     /// Key and value, as the configuration nests them.
-    pub entries: Vec<(String, String)>,
+    pub entries: Entries<'a>,
     /// At most [`HITS_MAX`]; 0 only asks.
     pub hits: u64,
     /// What happens with the hits.
     pub mode: Mode,
     /// A limit that the request brings, in place of the configured ones.
-    pub limit: Option<Limit>,
+    pub limit: Option<&'a Limit>,
+}
+
+/// The entries of a descriptor, (key, value) in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries<'a> {
+    text: &'a str,
+    rest: &'a [Entry],
 }
 
 /// The caller's fault.
@@ -71,161 +107,171 @@ fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, 
 }
 
 impl Request {
-    /// Reads a check of Tidegate's own API.
-    ///
-    /// # Errors
-    /// Names the field that is missing or out of bounds.
-    pub fn from_check(
-        message: api::CheckRateLimitRequest,
-        bounds: &Bounds,
-    ) -> Result<Self, RequestError> {
-        let mode = if message.refund { Mode::Refund } else { Mode::Take };
-        let default_hits = u64::from(message.hits.max(1));
-        Self::from_api(message.domain, message.descriptors, (default_hits, mode), bounds)
+    /// The namespace that it asks in.
+    pub fn domain(&self) -> &str {
+        self.domain.of(&self.text)
     }
 
-    /// Reads a question for quotas, which is tested as one hit and takes none.
-    ///
-    /// # Errors
-    /// Names the field that is missing or out of bounds.
-    pub fn from_quota(
-        message: api::GetQuotaRequest,
-        bounds: &Bounds,
-    ) -> Result<Self, RequestError> {
-        let mut request =
-            Self::from_api(message.domain, message.descriptors, (0, Mode::Peek), bounds)?;
-        request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = 0);
-        Ok(request)
+    /// The dimensions asked about, at least one.
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_>> {
+        (0..self.descriptors.len()).map(|at| self.descriptor(at))
     }
 
-    fn from_api(
-        domain: String,
-        descriptors: Vec<api::Descriptor>,
-        (hits, mode): (u64, Mode),
-        bounds: &Bounds,
-    ) -> Result<Self, RequestError> {
-        let descriptor = |descriptor: api::Descriptor| {
-            let entries = descriptor.entries.into_iter().map(|entry| (entry.key, entry.value));
-            Descriptor {
-                entries: entries.collect(),
-                hits: descriptor.hits.unwrap_or(hits).min(HITS_MAX),
-                mode,
-                limit: None,
-            }
-        };
-        let descriptors = descriptors.into_iter().map(descriptor).collect();
-        Self { domain, descriptors }.within(bounds)
+    /// Whether it only reads, and decides nothing.
+    pub fn only_reads(&self) -> bool {
+        self.mode == Mode::Peek
     }
 
-    /// Reads a request of Envoy's rate limit service.
-    ///
-    /// # Errors
-    /// Names the field that is missing or out of bounds, or the override's.
-    pub fn from_envoy(message: RateLimitRequest, bounds: &Bounds) -> Result<Self, RequestError> {
-        let default_hits = u64::from(message.hits_addend.max(1));
-        let mut descriptors = Vec::with_capacity(message.descriptors.len());
-        for (at, descriptor) in message.descriptors.into_iter().enumerate() {
-            let limit = descriptor.limit.map(|limit| override_limit(limit, at)).transpose()?;
-            let entries = descriptor.entries.into_iter().map(|entry| (entry.key, entry.value));
-            descriptors.push(Descriptor {
-                entries: entries.collect(),
-                hits: descriptor.hits_addend.unwrap_or(default_hits).min(HITS_MAX),
-                mode: if descriptor.is_negative_hits { Mode::Refund } else { Mode::Take },
-                limit,
-            });
+    fn descriptor(&self, at: usize) -> Descriptor<'_> {
+        let place = &self.descriptors[at];
+        let last = self.descriptors.get(at + 1).map_or(self.entries.len(), Place::first_entry);
+        let takes = if place.refund { Mode::Refund } else { Mode::Take };
+        Descriptor {
+            entries: Entries { text: &self.text, rest: &self.entries[place.first_entry()..last] },
+            hits: place.hits.unwrap_or(self.hits).min(HITS_MAX),
+            mode: if self.mode == Mode::Take { takes } else { self.mode },
+            limit: place.limit.as_ref(),
         }
-        Self { domain: message.domain, descriptors }.within(bounds)
-    }
-
-    /// The request, if it keeps the bounds.
-    ///
-    /// # Errors
-    /// Names the field that does not.
-    pub fn within(self, bounds: &Bounds) -> Result<Self, RequestError> {
-        check_text("domain", &self.domain, bounds)?;
-        if self.domain.is_empty() {
-            return refuse("domain", "must not be empty");
-        }
-        if self.descriptors.is_empty() {
-            return refuse("descriptors", "must hold at least one");
-        }
-        let (count, max) = (self.descriptors.len(), bounds.descriptors_max);
-        if count > max {
-            return refuse("descriptors", format!("{count} are over the most, {max}"));
-        }
-        for (at, descriptor) in self.descriptors.iter().enumerate() {
-            descriptor.check(at, bounds)?;
-        }
-        Ok(self)
     }
 }
 
-impl Descriptor {
-    fn check(&self, at: usize, bounds: &Bounds) -> Result<(), RequestError> {
-        let (count, max) = (self.entries.len(), bounds.entries_max);
-        if count == 0 {
-            return refuse(format!("descriptors[{at}].entries"), "must hold at least one");
-        }
-        if count > max {
-            let message = format!("{count} are over the most, {max}");
-            return refuse(format!("descriptors[{at}].entries"), message);
-        }
-        for (entry, (key, value)) in self.entries.iter().enumerate() {
-            let name = |part: &str| format!("descriptors[{at}].entries[{entry}].{part}");
-            if key.is_empty() {
-                return refuse(name("key"), "must not be empty");
-            }
-            check_text(name("key"), key, bounds)?;
-            check_text(name("value"), value, bounds)?;
-        }
+impl Place {
+    const fn first_entry(&self) -> usize {
+        self.first_entry as usize
+    }
+}
+
+impl Span {
+    fn of(self, text: &str) -> &str {
+        &text[self.start as usize..self.end as usize]
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (entry, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some((entry.key.of(self.text), entry.value.of(self.text)))
+    }
+}
+
+/// A request in the making: what is pushed is checked against the bounds.
+#[derive(Debug)]
+pub struct Draft<'b> {
+    request: Request,
+    bounds: &'b Bounds,
+}
+
+impl<'b> Draft<'b> {
+    /// An empty request whose text will take about `text_bytes`.
+    pub fn new(text_bytes: usize, bounds: &'b Bounds) -> Self {
+        let request = Request {
+            text: String::with_capacity(text_bytes),
+            domain: Span::default(),
+            entries: SmallVec::new(),
+            descriptors: SmallVec::new(),
+            hits: 1,
+            mode: Mode::Take,
+        };
+        Self { request, bounds }
+    }
+
+    /// Names the domain.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn domain(&mut self, domain: &str) -> Result<(), RequestError> {
+        self.request.domain = self.text(domain, || "domain".to_owned())?;
         Ok(())
     }
-}
 
-fn check_text(field: impl Into<String>, text: &str, bounds: &Bounds) -> Result<(), RequestError> {
-    if text.len() > bounds.text_bytes_max {
-        let message = format!("{} bytes are over the most, {}", text.len(), bounds.text_bytes_max);
-        return refuse(field, message);
+    /// What a descriptor takes that names no hits; 0 only asks.
+    pub fn hits(&mut self, hits: u64) {
+        self.request.hits = hits;
     }
-    Ok(())
-}
 
-/// Milliseconds of a unit, of those that an override can name.
-fn unit_ms(unit: i32) -> Option<u64> {
-    const DAY_MS: u64 = 86_400_000;
-    match RateLimitUnit::try_from(unit).ok()? {
-        RateLimitUnit::Unknown => None,
-        RateLimitUnit::Second => Some(1_000),
-        RateLimitUnit::Minute => Some(60_000),
-        RateLimitUnit::Hour => Some(3_600_000),
-        RateLimitUnit::Day => Some(DAY_MS),
-        RateLimitUnit::Month => Some(30 * DAY_MS),
-        RateLimitUnit::Year => Some(365 * DAY_MS),
+    /// What happens with the hits of all descriptors.
+    pub fn mode(&mut self, mode: Mode) {
+        self.request.mode = mode;
     }
-}
 
-fn override_limit(
-    limit: envoy::rate_limit_descriptor::RateLimitOverride,
-    at: usize,
-) -> Result<Limit, RequestError> {
-    let field = |name: &str| format!("descriptors[{at}].limit.{name}");
-    let Some(unit_ms) = unit_ms(limit.unit) else {
-        let message = format!(
-            "{} is not one of SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6)",
-            limit.unit
-        );
-        return refuse(field("unit"), message);
-    };
-    let multiplier = limit.unit_multiplier.unwrap_or(1);
-    if multiplier == 0 {
-        return refuse(field("unit_multiplier"), "must be at least 1");
+    /// Begins the next descriptor; `hits` of its own win over the request's.
+    ///
+    /// # Errors
+    /// The descriptor before is empty, or there are too many.
+    pub fn descriptor(&mut self, hits: Option<u64>) -> Result<(), RequestError> {
+        self.last_has_entries()?;
+        if self.request.descriptors.len() >= self.bounds.descriptors_max {
+            let max = self.bounds.descriptors_max;
+            return refuse("descriptors", format!("are over the most, {max}"));
+        }
+        let first_entry = u32::try_from(self.request.entries.len()).unwrap_or(u32::MAX);
+        let place = Place { first_entry, hits, refund: false, limit: None };
+        self.request.descriptors.push(place);
+        Ok(())
     }
-    let spec = LimitSpec {
-        algorithm: Algorithm::FixedWindow,
-        hits: u64::from(limit.requests_per_unit),
-        period_ms: unit_ms.saturating_mul(u64::from(multiplier)),
-        ..LimitSpec::default()
-    };
-    Limit::new(&spec)
-        .map_err(|error| RequestError { field: field("unit_multiplier"), message: error.message })
+
+    /// Adds an entry to the descriptor that was begun last.
+    ///
+    /// # Errors
+    /// There are too many, its key is empty, or a text is too long.
+    pub fn entry(&mut self, key: &str, value: &str) -> Result<(), RequestError> {
+        let at = self.request.descriptors.len().saturating_sub(1);
+        let first = self.request.descriptors.last().map_or(0, Place::first_entry);
+        let entry = self.request.entries.len() - first;
+        if entry >= self.bounds.entries_max {
+            let max = self.bounds.entries_max;
+            let field = format!("descriptors[{at}].entries");
+            return refuse(field, format!("are over the most, {max}"));
+        }
+        let name = |part: &str| format!("descriptors[{at}].entries[{entry}].{part}");
+        if key.is_empty() {
+            return refuse(name("key"), "must not be empty");
+        }
+        let key = self.text(key, || name("key"))?;
+        let value = self.text(value, || name("value"))?;
+        self.request.entries.push(Entry { key, value });
+        Ok(())
+    }
+
+    /// The request, if nothing is missing.
+    ///
+    /// # Errors
+    /// Names the field that is.
+    pub fn finish(self) -> Result<Request, RequestError> {
+        if self.request.domain().is_empty() {
+            return refuse("domain", "must not be empty");
+        }
+        if self.request.descriptors.is_empty() {
+            return refuse("descriptors", "must hold at least one");
+        }
+        self.last_has_entries()?;
+        Ok(self.request)
+    }
+
+    fn last_has_entries(&self) -> Result<(), RequestError> {
+        match self.request.descriptors.last() {
+            Some(last) if last.first_entry() == self.request.entries.len() => {
+                let at = self.request.descriptors.len() - 1;
+                refuse(format!("descriptors[{at}].entries"), "must hold at least one")
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn text(&mut self, text: &str, field: impl Fn() -> String) -> Result<Span, RequestError> {
+        let max = self.bounds.text_bytes_max;
+        if text.len() > max {
+            return refuse(field(), format!("{} bytes are over the most, {max}", text.len()));
+        }
+        let place = |at: usize| {
+            let whole = |_| RequestError { field: field(), message: "is too much text".into() };
+            u32::try_from(at).map_err(whole)
+        };
+        let start = place(self.request.text.len())?;
+        self.request.text.push_str(text);
+        Ok(Span { start, end: place(self.request.text.len())? })
+    }
 }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
 
+use crate::key::Tail;
 use crate::limit::{Limit, Shape};
 
 pub mod parse;
@@ -42,6 +43,7 @@ pub struct RuleSet {
 #[derive(Debug)]
 pub struct Domain {
     name: String,
+    id: usize,
     source: PathBuf,
     slot_by: Vec<String>,
     on_store_failure: Option<OnStoreFailure>,
@@ -93,6 +95,7 @@ pub struct RuleLimit {
     limit: Limit,
     id: usize,
     ordinal: u8,
+    key_tail: Tail,
 }
 
 impl RuleSet {
@@ -114,6 +117,7 @@ impl RuleSet {
     /// Sorts the domains, whose names differ, and numbers their limits.
     fn new(mut domains: Vec<Domain>) -> Self {
         domains.sort_by(|a, b| a.name.cmp(&b.name));
+        domains.iter_mut().zip(0..).for_each(|(domain, id)| domain.id = id);
         let mut ids = 0..;
         for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
             rule.take_ids(&mut ids);
@@ -128,6 +132,11 @@ impl Domain {
     /// The name that requests give.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its number among all domains of the rule set, which are sorted by name.
+    pub fn id(&self) -> usize {
+        self.id
     }
 
     /// The entry keys whose values choose the cluster's shard; none: the domain does.
@@ -267,6 +276,11 @@ impl RuleLimit {
     /// sub-windows: what keeps their counters apart. 0 where it is the first or the only one.
     pub fn ordinal(&self) -> u8 {
         self.ordinal
+    }
+
+    /// What ends the keys of its counters.
+    pub(crate) fn key_tail(&self) -> &Tail {
+        &self.key_tail
     }
 
     /// Whether a state of the one would be read as a state of the other.

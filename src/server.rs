@@ -1,30 +1,31 @@
 //! Binds, wires, serves, drains.
 
+mod worker;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 
 use crate::clock::{Clock, SystemClock};
 use crate::grpc::Grpc;
+use crate::grpc::routes::Routes;
 use crate::http;
 use crate::metrics::Metrics;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server as rls;
-use crate::proto::tidegate::v1::rate_limit_service_server as api;
 use crate::rules::parse;
-use crate::service::Service;
+use crate::service::{Rules, Service};
 use crate::settings::{Serve, StoreUrl};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
+use worker::Worker;
 
 /// How long calls in flight may take once the service is told to end.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -35,15 +36,24 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How often the store is asked whether it is there, and states that are due are dropped.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Streams that one connection may have open.
-const STREAMS_MAX: u32 = 1_024;
+/// How long the acceptor waits where no connection can be had, for want of descriptors mostly.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// A service with its ports bound.
 pub struct Bound {
     grpc: TcpListener,
     http: TcpListener,
     service: Arc<Service>,
+    parts: Arc<Parts>,
+}
+
+/// What the services of all threads share.
+struct Parts {
     settings: Serve,
+    rules: Arc<Rules>,
+    metrics: Metrics,
+    memory: Option<Arc<MemoryStore>>,
+    in_flight: Arc<Semaphore>,
 }
 
 /// Loads the limits, prepares the store and binds the ports.
@@ -53,27 +63,47 @@ pub struct Bound {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics = Metrics::new().map_err(|error| format!("metrics: {error}"))?;
     let rules = parse::load(&settings.limits).map_err(|errors| errors.to_string())?;
-    let store = match &settings.store {
-        StoreUrl::Memory => {
-            Store::Memory(MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock)))
-        }
-        StoreUrl::Redis(url) => {
-            let redis = RedisStore::connect(url, settings.store_timeout, metrics.clone())?;
-            // A server that is there answers within this; without one the service starts too.
-            let _ = redis.connected(CONNECT_MAX).await;
-            Store::Redis(Box::new(redis))
-        }
-    };
-    metrics.store_up.set(if matches!(store, Store::Memory(_)) { 1.0 } else { 0.0 });
+    let memory = matches!(settings.store, StoreUrl::Memory)
+        .then(|| Arc::new(MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock))));
+    metrics.store_up.set(if memory.is_some() { 1.0 } else { 0.0 });
     metrics.loaded(SystemClock.now_ms());
     let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
     let http = listen("--http-addr", settings.http_addr).await?;
-    let service = Arc::new(Service::new(rules, store, metrics, "tg"));
-    Ok(Bound { grpc, http, service, settings })
+    let rules = Arc::new(Rules::new(rules, &metrics, "tg"));
+    let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
+    let parts = Arc::new(Parts { settings, rules, metrics, memory, in_flight });
+    let service = Arc::new(parts.service()?);
+    // A store that is there answers within this; without one the service starts too.
+    let _ = service.store().connected(CONNECT_MAX).await;
+    Ok(Bound { grpc, http, service, parts })
 }
 
 async fn listen(flag: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(addr).await.map_err(|error| format!("{flag} {addr}: {error}"))
+}
+
+impl Parts {
+    /// A service for this thread, with a connection of its own to the store.
+    fn service(&self) -> Result<Service, String> {
+        let store = match (&self.memory, &self.settings.store) {
+            (Some(memory), _) => Store::Memory(Arc::clone(memory)),
+            (None, StoreUrl::Redis(url)) => {
+                let timeout = self.settings.store_timeout;
+                let redis = RedisStore::connect(url, timeout, self.metrics.clone())?;
+                Store::Redis(Box::new(redis))
+            }
+            (None, StoreUrl::Memory) => return Err("no memory store".to_owned()),
+        };
+        Ok(Service::new(Arc::clone(&self.rules), store, self.metrics.clone()))
+    }
+
+    async fn grpc(&self) -> Result<Grpc, String> {
+        let in_flight = Arc::clone(&self.in_flight);
+        let service = self.service()?;
+        // As long as a first decision would wait.
+        let _ = service.store().connected(self.settings.store_timeout).await;
+        Ok(Grpc::new(service, self.settings.bounds(), in_flight))
+    }
 }
 
 impl Bound {
@@ -91,54 +121,97 @@ impl Bound {
     /// A server ended by itself.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), String> {
         let (health, health_service) = tonic_health::server::health_reporter();
+        let service = self.service;
         // Told before the first call can come.
-        report(&health, self.service.store().ready().await.is_ok()).await;
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .map_err(|error| format!("reflection: {error}"))?;
-        let settings = &self.settings;
-        let grpc = Grpc::new(Arc::clone(&self.service), settings.bounds(), settings.max_in_flight);
+        report(&health, service.store().ready().await.is_ok()).await;
         let (stop, stopped) = watch::channel(false);
-        let server = Server::builder()
-            .max_concurrent_streams(STREAMS_MAX)
-            .http2_keepalive_interval(Some(Duration::from_secs(30)))
-            .http2_keepalive_timeout(Some(Duration::from_secs(10)))
-            .add_service(api::RateLimitServiceServer::new(grpc.clone()))
-            .add_service(rls::RateLimitServiceServer::new(grpc))
-            .add_service(health_service)
-            .add_service(reflection)
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(self.grpc).with_nodelay(Some(true)),
-                told(stopped.clone()),
-            );
-        let mut grpc = tokio::spawn(server);
-        let pages = axum::serve(self.http, http::router(Arc::clone(&self.service)))
-            .with_graceful_shutdown(told(stopped.clone()));
+        let workers = start_workers(&self.parts, &health_service, &stopped).await?;
+        let pages = axum::serve(self.http, http::router(Arc::clone(&service)))
+            .with_graceful_shutdown(ended(stopped.clone()));
         let http = tokio::spawn(pages.into_future());
-        let ticking = tokio::spawn(tick(Arc::clone(&self.service), health, stopped));
+        let ticking = tokio::spawn(tick(service, health, stopped));
         tokio::select! {
             () = shutdown => {}
-            ended = &mut grpc => return Err(format!("the gRPC server ended: {ended:?}")),
+            error = accept(&self.grpc, &workers) => return Err(error),
         }
+        drop(self.grpc);
         stop.send_replace(true);
-        drain(grpc, http).await;
+        drain(workers, http).await;
         ticking.abort();
         Ok(())
     }
 }
 
-async fn told(mut stopped: watch::Receiver<bool>) {
+async fn start_workers(
+    parts: &Arc<Parts>,
+    health: &HealthServer<impl Health>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<Vec<Worker>, String> {
+    let mut workers = Vec::new();
+    let mut ready = Vec::new();
+    for number in 0..parts.settings.threads() {
+        let (parts, health) = (Arc::clone(parts), health.clone());
+        let prepare = async move || {
+            let grpc = parts.grpc().await?;
+            let reflection = tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                .build_v1()
+                .map_err(|error| format!("reflection: {error}"))?;
+            Ok(Routes { grpc, health, reflection })
+        };
+        let (worker, prepared) = Worker::start(number, stopped.clone(), prepare)
+            .map_err(|error| format!("a thread to serve on: {error}"))?;
+        workers.push(worker);
+        ready.push(prepared);
+    }
+    for prepared in ready {
+        prepared.await.map_err(|_gone| "a serving thread ended".to_owned())??;
+    }
+    Ok(workers)
+}
+
+/// Deals connections to the workers in turn; returns only with an error.
+async fn accept(listener: &TcpListener, workers: &[Worker]) -> String {
+    for worker in workers.iter().cycle() {
+        let connection = loop {
+            let accepted = listener.accept().await.and_then(|(connection, _)| {
+                connection.set_nodelay(true)?;
+                connection.into_std()
+            });
+            match accepted {
+                Ok(connection) => break connection,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_BACKOFF).await;
+                }
+            }
+        };
+        if let Err(error) = worker.deal(connection).await {
+            return error;
+        }
+    }
+    "there is no thread to serve on".to_owned()
+}
+
+/// Ends when the service is told to stop.
+async fn told(stopped: &mut watch::Receiver<bool>) {
     // An error says that the sender is gone, which also means to stop.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-async fn drain<A, B>(grpc: JoinHandle<A>, http: JoinHandle<B>) {
-    let cut = grpc.abort_handle();
-    if timeout(DRAIN_MAX, grpc).await.is_err() {
+async fn ended(mut stopped: watch::Receiver<bool>) {
+    told(&mut stopped).await;
+}
+
+async fn drain<T>(workers: Vec<Worker>, http: JoinHandle<T>) {
+    let all = async {
+        for worker in workers {
+            worker.ended().await;
+        }
+    };
+    if timeout(DRAIN_MAX, all).await.is_err() {
         tracing::warn!("calls were still in flight after {DRAIN_MAX:?}; they are cut off");
-        cut.abort();
     }
     // Pages wait for nobody: a scrape comes again.
     http.abort();

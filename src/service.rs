@@ -2,52 +2,59 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
 use crate::clock::Stopwatch;
-use crate::decide::{Mode, Status};
+use crate::decide::Status;
+use crate::key::Head;
 use crate::limit::Limit;
 use crate::metrics::{CheckResult, Metrics, RuleMetrics};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
 use crate::rules::{Domain, RuleSet};
-use crate::store::{Decision, Store, StoreError};
+use crate::store::{Decision, Source, Store, StoreError};
 
-/// Decides requests by the rules in force, on a store.
+/// Decides requests by the rules in force, on a store. Each thread that serves has its own.
 pub struct Service {
-    snapshot: ArcSwap<Snapshot>,
+    rules: Arc<Rules>,
     store: Store,
     metrics: Metrics,
-    key_prefix: String,
 }
+
+/// The rules in force, which all threads share and a reload swaps.
+pub struct Rules(ArcSwap<Snapshot>);
 
 /// What one request sees, whole, however often rules are swapped meanwhile.
 pub struct Snapshot {
     /// The rules.
     pub rules: RuleSet,
     metrics: RuleMetrics,
+    /// What begins the keys of each domain, by its id.
+    key_heads: Vec<Head>,
 }
 
-/// The answer to one request.
+/// The answer to one request, by the rules of one snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct Answer<'s> {
     /// Whether the request passes.
     pub allowed: bool,
+    /// How the decision was reached.
+    pub source: Source,
     /// Milliseconds to hold an allowed request.
     pub delay_ms: u64,
     /// Rejected: when the same request would pass; `None` if allowed, and if never.
     pub retry_after_ms: Option<u64>,
     /// A status for each limit met, in the descriptors' order.
-    pub statuses: Vec<LimitStatus>,
+    pub statuses: Vec<LimitStatus<'s>>,
 }
 
 /// The answer for one limit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LimitStatus {
+pub struct LimitStatus<'s> {
     /// Index into the request's descriptors.
     pub descriptor: usize,
     /// The rule's name, or its path.
-    pub rule: String,
+    pub rule: &'s str,
     /// Whether `rule` is a name that the limits file gives.
     pub named: bool,
     /// None for an unlimited rule.
@@ -75,18 +82,27 @@ const UNLIMITED: Status = Status {
     delay_ms: 0,
 };
 
-impl Service {
-    /// A service that spells its keys with `key_prefix`.
-    pub fn new(rules: RuleSet, store: Store, metrics: Metrics, key_prefix: &str) -> Self {
-        let rule_metrics = metrics.of_rules(&rules);
-        let snapshot = Snapshot { rules, metrics: rule_metrics };
-        let key_prefix = key_prefix.to_owned();
-        Self { snapshot: ArcSwap::from_pointee(snapshot), store, metrics, key_prefix }
+impl Rules {
+    /// Puts rules in force; their keys begin with `key_prefix`.
+    pub fn new(rules: RuleSet, metrics: &Metrics, key_prefix: &str) -> Self {
+        Self(ArcSwap::from_pointee(Snapshot::new(rules, metrics, key_prefix)))
     }
 
     /// The rules in force.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot.load_full()
+    pub fn snapshot(&self) -> Guard<Arc<Snapshot>> {
+        self.0.load()
+    }
+}
+
+impl Service {
+    /// A service that decides by `rules` on `store`.
+    pub const fn new(rules: Arc<Rules>, store: Store, metrics: Metrics) -> Self {
+        Self { rules, store, metrics }
+    }
+
+    /// The rules in force.
+    pub fn snapshot(&self) -> Guard<Arc<Snapshot>> {
+        self.rules.snapshot()
     }
 
     /// The store that decides.
@@ -99,42 +115,43 @@ impl Service {
         &self.metrics
     }
 
-    /// Decides a request at the store's time, or at `at_ms` in a replay.
+    /// Decides a request by the rules of `snapshot`, at the store's time or, in a replay, at
+    /// `at_ms`.
     ///
     /// # Errors
     /// Two descriptors contradict each other, or the store could not decide.
-    pub async fn decide(
+    pub async fn decide<'s>(
         &self,
+        snapshot: &'s Snapshot,
         request: &Request,
         at_ms: Option<u64>,
-    ) -> Result<Answer, DecideError> {
+    ) -> Result<Answer<'s>, DecideError> {
         let watch = Stopwatch::start();
-        let snapshot = self.snapshot.load_full();
-        let Some(domain) = snapshot.rules.domain(&request.domain) else {
-            snapshot.metrics.count_decision(None, true);
+        let Some(domain) = snapshot.rules.domain(request.domain()) else {
+            snapshot.metrics.count_decision(None, true, Source::Store);
             self.metrics.decision_seconds.record(watch.elapsed());
             return Ok(Answer::without_limits());
         };
-        let plan = Plan::of(request, domain, &self.key_prefix).map_err(DecideError::Request)?;
-        let decision = if plan.asks.is_empty() {
-            Decision { allowed: true, statuses: Vec::new() }
+        let Plan { matched, asks } =
+            snapshot.plan(domain, request).map_err(DecideError::Request)?;
+        let decision = if asks.is_empty() {
+            Decision::without_limits()
         } else {
-            self.ask_store(&plan, at_ms).await?
+            self.ask_store(asks, at_ms).await?
         };
-        // A read of quotas decides nothing.
-        if request.descriptors.iter().any(|descriptor| descriptor.mode != Mode::Peek) {
-            snapshot.count(domain, &plan, &decision);
+        if !request.only_reads() {
+            snapshot.count(domain, &matched, &decision);
         }
         self.metrics.decision_seconds.record(watch.elapsed());
-        Ok(Answer::of(&plan, &decision))
+        Ok(Answer::of(&matched, &decision))
     }
 
     async fn ask_store(
         &self,
-        plan: &Plan<'_>,
+        asks: Vec<crate::decide::Ask>,
         at_ms: Option<u64>,
     ) -> Result<Decision, DecideError> {
-        self.store.decide(&plan.asks, at_ms).await.map_err(|error| {
+        self.store.decide(asks, at_ms).await.map_err(|error| {
             self.metrics.count_store_error(&error);
             DecideError::Store(error)
         })
@@ -142,9 +159,27 @@ impl Service {
 }
 
 impl Snapshot {
-    fn count(&self, domain: &Domain, plan: &Plan<'_>, decision: &Decision) {
-        self.metrics.count_decision(Some(domain), decision.allowed);
-        for matched in &plan.matched {
+    fn new(rules: RuleSet, metrics: &Metrics, key_prefix: &str) -> Self {
+        let head = |domain: &Domain| Head::of(key_prefix, domain.name());
+        let key_heads = rules.domains().map(head).collect();
+        Self { metrics: metrics.of_rules(&rules), key_heads, rules }
+    }
+
+    /// What a request of one of these domains asks of the store.
+    ///
+    /// # Errors
+    /// Two descriptors contradict each other.
+    pub fn plan<'s>(
+        &self,
+        domain: &'s Domain,
+        request: &Request,
+    ) -> Result<Plan<'s>, RequestError> {
+        Plan::of(request, domain, &self.key_heads[domain.id()])
+    }
+
+    fn count(&self, domain: &Domain, matched: &[Matched<'_>], decision: &Decision) {
+        self.metrics.count_decision(Some(domain), decision.allowed, decision.source);
+        for matched in matched {
             let within = matched.ask.is_none_or(|ask| decision.statuses[ask].within_limit);
             let result = match (within, matched.shadow) {
                 (true, _) => CheckResult::Allowed,
@@ -153,7 +188,7 @@ impl Snapshot {
             };
             match matched.origin {
                 Origin::Rule(_, limit) => self.metrics.count_check(limit.id(), result),
-                Origin::Override(_) => self.metrics.count_override(domain, result),
+                Origin::Override(..) => self.metrics.count_override(domain, result),
                 Origin::Unlimited(rule) => {
                     if let Some(unlimited) = rule.unlimited() {
                         self.metrics.count_check(unlimited.id(), result);
@@ -164,14 +199,20 @@ impl Snapshot {
     }
 }
 
-impl Answer {
+impl<'s> Answer<'s> {
     const fn without_limits() -> Self {
-        Self { allowed: true, delay_ms: 0, retry_after_ms: None, statuses: Vec::new() }
+        Self {
+            allowed: true,
+            source: Source::Store,
+            delay_ms: 0,
+            retry_after_ms: None,
+            statuses: Vec::new(),
+        }
     }
 
-    fn of(plan: &Plan<'_>, decision: &Decision) -> Self {
-        let status = |matched: &Matched<'_>| LimitStatus::of(matched, plan, decision);
-        let statuses: Vec<_> = plan.matched.iter().map(status).collect();
+    fn of(matched: &[Matched<'s>], decision: &Decision) -> Self {
+        let statuses: Vec<_> =
+            matched.iter().map(|matched| LimitStatus::of(matched, decision)).collect();
         let delays = statuses.iter().filter(|status| !status.shadow);
         let delay_ms = delays.map(|status| status.status.delay_ms).max().unwrap_or(0);
         let rejecting = statuses
@@ -182,24 +223,25 @@ impl Answer {
         let retry_after_ms = rejecting
             .reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)))
             .flatten();
-        Self { allowed: decision.allowed, delay_ms, retry_after_ms, statuses }
+        let (allowed, source) = (decision.allowed, decision.source);
+        Self { allowed, source, delay_ms, retry_after_ms, statuses }
     }
 }
 
-impl LimitStatus {
-    fn of(matched: &Matched<'_>, plan: &Plan<'_>, decision: &Decision) -> Self {
+impl<'s> LimitStatus<'s> {
+    fn of(matched: &Matched<'s>, decision: &Decision) -> Self {
         let (rule, named) = match matched.origin {
             Origin::Rule(rule, limit) => (limit.name(), limit.name() != rule.path()),
             Origin::Unlimited(rule) => {
                 (rule.unlimited().map_or(rule.path(), |unlimited| unlimited.name()), false)
             }
-            Origin::Override(rule) => (rule.map_or("override", |rule| rule.path()), false),
+            Origin::Override(rule, _) => (rule.map_or("override", |rule| rule.path()), false),
         };
         Self {
             descriptor: matched.descriptor,
-            rule: rule.to_owned(),
+            rule,
             named,
-            limit: matched.ask.map(|ask| plan.asks[ask].limit),
+            limit: matched.origin.limit().copied(),
             shadow: matched.shadow,
             status: matched.ask.map_or(UNLIMITED, |ask| decision.statuses[ask]),
         }

@@ -90,6 +90,9 @@ pub struct Serve {
     /// Counters that the memory store holds; at the bound, those nearest to idle go first
     #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
     pub memory_max_keys: usize,
+    /// Threads that serve; unset: as many as there are cores
+    #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads_max, value_name = "N")]
+    pub threads: Option<usize>,
     /// Calls decided at once; more are answered RESOURCE_EXHAUSTED
     #[arg(long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
     pub max_in_flight: usize,
@@ -108,6 +111,12 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// How many threads serve.
+    pub fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or(cores)
+    }
+
     /// How much a request may bring.
     pub const fn bounds(&self) -> Bounds {
         Bounds {
@@ -259,6 +268,10 @@ fn within(text: &str, max: usize) -> Result<usize, String> {
 
 fn count(text: &str) -> Result<usize, String> {
     within(text, 1_000_000)
+}
+
+fn threads_max(text: &str) -> Result<usize, String> {
+    within(text, 1_024)
 }
 
 /// The script addresses its keys with two bytes, and a descriptor has at most 32 limits.

@@ -5,6 +5,8 @@ pub mod memory;
 pub mod redis;
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::decide::{Ask, Status};
 use memory::MemoryStore;
@@ -15,8 +17,39 @@ use redis::RedisStore;
 pub struct Decision {
     /// Whether the request passes.
     pub allowed: bool,
+    /// How the decision was reached.
+    pub source: Source,
     /// A status for each ask, in the asks' order.
     pub statuses: Vec<Status>,
+}
+
+impl Decision {
+    /// What a request gets that meets no limit.
+    pub const fn without_limits() -> Self {
+        Self { allowed: true, source: Source::Store, statuses: Vec::new() }
+    }
+}
+
+/// How a decision was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// By the store, on its current state.
+    Store,
+    /// Here: the store said earlier that a limit stays full until later than now.
+    DenyCache,
+}
+
+impl Source {
+    /// All, by their index.
+    pub const ALL: [Self; 2] = [Self::Store, Self::DenyCache];
+
+    /// The value of the metric label `source`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::DenyCache => "deny_cache",
+        }
+    }
 }
 
 /// The store could not decide.
@@ -64,7 +97,7 @@ impl std::error::Error for StoreError {}
 #[derive(Debug)]
 pub enum Store {
     /// In this process.
-    Memory(MemoryStore),
+    Memory(Arc<MemoryStore>),
     /// In a Redis server that replicas share.
     Redis(Box<RedisStore>),
 }
@@ -74,11 +107,22 @@ impl Store {
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
-    pub async fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Result<Decision, StoreError> {
+    pub async fn decide(&self, asks: Vec<Ask>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.decide(asks, at_ms)),
+            Self::Memory(memory) => Ok(memory.decide(&asks, at_ms)),
             // Boxed, for its future is large and the memory store should not carry it.
-            Self::Redis(redis) => Box::pin(redis.decide(asks, at_ms)).await,
+            Self::Redis(redis) => Box::pin(redis.decide(&asks, at_ms)).await,
+        }
+    }
+
+    /// Waits until there is a connection to the store, where it needs one.
+    ///
+    /// # Errors
+    /// There was none within `deadline`.
+    pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.connected(deadline).await,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::settings::Serve;
 /// What kept the service from starting, for people.
 pub fn run(settings: Serve) -> Result<(), String> {
     start_log(&settings.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("runtime: {error}"))?;

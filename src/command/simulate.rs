@@ -16,10 +16,9 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::clock::SystemClock;
 use crate::metrics::Metrics;
-use crate::plan::Plan;
 use crate::request::Request;
 use crate::rules::parse;
-use crate::service::{Answer, DecideError, LimitStatus, Service};
+use crate::service::{Answer, DecideError, LimitStatus, Rules, Service, Snapshot};
 use crate::settings::{Simulate, StoreUrl};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -61,7 +60,7 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
     );
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {
-        service: Service::new(rules, store, metrics, &prefix),
+        service: Service::new(Arc::new(Rules::new(rules, &metrics, &prefix)), store, metrics),
         prefix,
         keys: std::collections::HashSet::new(),
         summary: settings.summary.then(Summary::default),
@@ -105,7 +104,7 @@ async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> 
     let StoreUrl::Redis(url) = url else {
         // A replay forgets nothing: what its clock has passed may come back.
         let keys_max = u32::MAX as usize;
-        return Ok(Store::Memory(MemoryStore::new(keys_max, Arc::new(SystemClock))));
+        return Ok(Store::Memory(Arc::new(MemoryStore::new(keys_max, Arc::new(SystemClock)))));
     };
     let redis = RedisStore::connect(url, STORE_TIMEOUT, metrics.clone())?;
     redis.connected(STORE_TIMEOUT).await.map_err(|error| format!("--store: {error}"))?;
@@ -139,29 +138,29 @@ impl Replay {
 
     async fn one(&mut self, line: &[u8]) -> Result<(), String> {
         let (request, at_ms) = Recorded::parse(line)?;
-        self.note_keys(&request)?;
-        let answer = self.service.decide(&request, Some(at_ms)).await;
+        let snapshot = self.service.snapshot();
+        self.note_keys(&snapshot, &request)?;
+        let answer = self.service.decide(&snapshot, &request, Some(at_ms)).await;
         let answer = answer.map_err(|error| match error {
             DecideError::Request(error) => error.to_string(),
             DecideError::Store(error) => error.to_string(),
         })?;
         match &mut self.summary {
             Some(summary) => {
-                summary.count(&request.domain, &answer);
+                summary.count(request.domain(), &answer);
                 Ok(())
             }
-            None => writeln!(self.out, "{}", decision(&answer, request.descriptors.len()))
+            None => writeln!(self.out, "{}", decision(&answer, request.descriptors().len()))
                 .map_err(|error| error.to_string()),
         }
     }
 
-    fn note_keys(&mut self, request: &Request) -> Result<(), String> {
+    fn note_keys(&mut self, snapshot: &Snapshot, request: &Request) -> Result<(), String> {
         if matches!(self.service.store(), Store::Memory(_)) {
             return Ok(());
         }
-        let snapshot = self.service.snapshot();
-        let Some(domain) = snapshot.rules.domain(&request.domain) else { return Ok(()) };
-        let plan = Plan::of(request, domain, &self.prefix).map_err(|error| error.to_string())?;
+        let Some(domain) = snapshot.rules.domain(request.domain()) else { return Ok(()) };
+        let plan = snapshot.plan(domain, request).map_err(|error| error.to_string())?;
         self.keys.extend(plan.asks.into_iter().map(|ask| ask.key.as_bytes().to_vec()));
         Ok(())
     }
@@ -179,7 +178,7 @@ impl Replay {
 }
 
 /// One decision; a descriptor that met no limit is null.
-fn decision(answer: &Answer, descriptors: usize) -> Value {
+fn decision(answer: &Answer<'_>, descriptors: usize) -> Value {
     let mut statuses = Vec::new();
     for at in 0..descriptors {
         let met = answer.statuses.iter();
@@ -193,7 +192,7 @@ fn decision(answer: &Answer, descriptors: usize) -> Value {
     json!({ "allowed": answer.allowed, "delay_ms": answer.delay_ms, "statuses": statuses })
 }
 
-fn status(met: &LimitStatus) -> Value {
+fn status(met: &LimitStatus<'_>) -> Value {
     let status = &met.status;
     let never = if status.within_limit { json!(0) } else { json!(-1) };
     json!({

@@ -22,21 +22,21 @@ const UNITS: [(Unit, u64); 7] = [
 ];
 
 /// The answer with a status for each of `descriptors`, in order.
-pub(super) fn response(answer: &Answer, descriptors: usize) -> RateLimitResponse {
+pub(super) fn response(answer: &Answer<'_>, descriptors: usize) -> RateLimitResponse {
     let statuses = (0..descriptors).map(|at| descriptor_status(answer, at)).collect();
     let code = if answer.allowed { Code::Ok } else { Code::OverLimit };
     RateLimitResponse { overall_code: code.into(), statuses, ..RateLimitResponse::default() }
 }
 
-const fn rejects(status: &LimitStatus) -> bool {
+const fn rejects(status: &LimitStatus<'_>) -> bool {
     !status.status.within_limit && !status.shadow
 }
 
 /// Of several limits the one that rejects, the longest to wait for first; else the one with
 /// least remaining.
-fn descriptor_status(answer: &Answer, descriptor: usize) -> DescriptorStatus {
+fn descriptor_status(answer: &Answer<'_>, descriptor: usize) -> DescriptorStatus {
     let met = || answer.statuses.iter().filter(|status| status.descriptor == descriptor);
-    let wait = |status: &&LimitStatus| status.status.retry_after_ms.unwrap_or(u64::MAX);
+    let wait = |status: &&LimitStatus<'_>| status.status.retry_after_ms.unwrap_or(u64::MAX);
     if let Some(status) = met().filter(|status| rejects(status)).max_by_key(wait) {
         return over_limit(status);
     }
@@ -51,7 +51,7 @@ fn descriptor_status(answer: &Answer, descriptor: usize) -> DescriptorStatus {
     }
 }
 
-fn within_limit(status: &LimitStatus) -> DescriptorStatus {
+fn within_limit(status: &LimitStatus<'_>) -> DescriptorStatus {
     DescriptorStatus {
         code: Code::Ok.into(),
         current_limit: status.limit.map(|limit| current_limit(&limit, status)),
@@ -62,7 +62,7 @@ fn within_limit(status: &LimitStatus) -> DescriptorStatus {
 
 /// Envoy makes Retry-After of the duration: until this request could pass, in whole seconds. One
 /// that never could is told when the limit is full again.
-fn over_limit(status: &LimitStatus) -> DescriptorStatus {
+fn over_limit(status: &LimitStatus<'_>) -> DescriptorStatus {
     let wait_ms = status.status.retry_after_ms.unwrap_or(status.status.reset_after_ms);
     let seconds = i64::try_from(wait_ms.div_ceil(1_000).max(1)).unwrap_or(i64::MAX);
     DescriptorStatus {
@@ -73,11 +73,11 @@ fn over_limit(status: &LimitStatus) -> DescriptorStatus {
     }
 }
 
-fn remaining(status: &LimitStatus) -> u32 {
+fn remaining(status: &LimitStatus<'_>) -> u32 {
     u32::try_from(status.status.remaining).unwrap_or(u32::MAX)
 }
 
-fn current_limit(limit: &Limit, status: &LimitStatus) -> RateLimit {
+fn current_limit(limit: &Limit, status: &LimitStatus<'_>) -> RateLimit {
     let period_ms = limit.period_ms();
     let fits = |(_, unit_ms): &&(Unit, u64)| {
         period_ms.is_multiple_of(*unit_ms) && u32::try_from(period_ms / *unit_ms).is_ok()
@@ -87,7 +87,7 @@ fn current_limit(limit: &Limit, status: &LimitStatus) -> RateLimit {
     RateLimit {
         requests_per_unit: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
         unit: unit.map_or(Unit::Unknown, |(unit, _)| *unit).into(),
-        name: if status.named { status.rule.clone() } else { String::new() },
+        name: if status.named { status.rule.to_owned() } else { String::new() },
         unit_multiplier: multiplier.filter(|multiplier| *multiplier > 1),
     }
 }

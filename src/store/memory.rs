@@ -16,16 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::{SmallVec, smallvec};
 
-use super::Decision;
+use super::{Decision, Source};
 use crate::algorithm::{EXPIRY_SLACK_MS, State};
 use crate::clock::Clock;
 use crate::decide::{Ask, Outcome};
 use crate::key::Key;
 use shard::Shard;
 
-/// Shards: as many as bits in the word that says which ones a request locks.
-const SHARDS: usize = 64;
+/// Shards: enough that threads rarely meet, and that growing one's table never takes long.
+const SHARDS: usize = 256;
 
 /// States that are due and dropped by one write.
 const DROPS_MAX: usize = 4;
@@ -52,15 +53,24 @@ impl fmt::Debug for MemoryStore {
 
 /// The shards that one request holds, in ascending order.
 struct Held<'a> {
-    shards: Vec<(usize, MutexGuard<'a, Shard>)>,
+    shards: SmallVec<[(usize, MutexGuard<'a, Shard>); 8]>,
+}
+
+/// What the test of one ask found.
+struct Tested {
+    /// Which of the held shards has its counter.
+    at: usize,
+    /// Where the counter stands in it.
+    found: Option<u32>,
+    within: bool,
 }
 
 impl Held<'_> {
-    fn shard(&mut self, key: &Key) -> &mut Shard {
+    /// Which shard has the key: in ascending order, and every ask's is held, so that the first
+    /// not before is the one.
+    fn position(&self, key: &Key) -> usize {
         let index = shard_of(key);
-        // In ascending order, and every ask's shard is held: the first not before is the one.
-        let at = self.shards.partition_point(|(held, _)| *held < index);
-        &mut self.shards[at].1
+        self.shards.partition_point(|(held, _)| *held < index)
     }
 }
 
@@ -92,28 +102,31 @@ impl MemoryStore {
         let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
         let mut held = self.hold(asks);
         let mut outcome = Outcome::default();
-        let mut within = Vec::with_capacity(asks.len());
+        let mut tested = SmallVec::<[Tested; 8]>::new();
         for ask in asks {
-            let fits = ask.test(held.shard(&ask.key).find(&ask.key), now_ms);
-            outcome.count(ask, fits);
-            within.push(fits);
+            let at = held.position(&ask.key);
+            let shard = &held.shards[at].1;
+            let found = shard.find(&ask.key);
+            let within = ask.test(shard.state(found), now_ms);
+            outcome.count(ask, within);
+            tested.push(Tested { at, found, within });
         }
         let before = held.keys();
         let mut statuses = Vec::with_capacity(asks.len());
-        for (ask, within) in asks.iter().zip(within) {
+        for (ask, Tested { at, found, within }) in asks.iter().zip(tested) {
             let settle = |state: &mut State| ask.settle(state, now_ms, within, outcome);
-            let shard = held.shard(&ask.key);
+            let shard = &mut held.shards[at].1;
             statuses.push(if outcome.moves(ask, within) {
-                shard.update(ask, now_ms, settle)
+                shard.update((ask, found), now_ms, settle)
             } else {
-                shard.read(&ask.key, settle)
+                shard.read(found, settle)
             });
         }
         if at_ms.is_none() {
             held.drop_due(now_ms, DROPS_MAX);
         }
         self.release(held, before, now_ms);
-        Decision { allowed: outcome.allowed(), statuses }
+        Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
     }
 
     /// Drops a bounded number of states that are due in every shard; for a timer to call, so
@@ -121,7 +134,7 @@ impl MemoryStore {
     pub fn drop_due(&self) {
         let now_ms = self.clock.now_ms();
         for index in 0..SHARDS {
-            let mut held = Held { shards: vec![(index, self.shards[index].lock())] };
+            let mut held = Held { shards: smallvec![(index, self.shards[index].lock())] };
             let before = held.keys();
             held.drop_due(now_ms, SWEEP_MAX);
             self.release(held, before, now_ms);
@@ -131,30 +144,32 @@ impl MemoryStore {
     /// The stored bytes of a counter, as Redis would hold them, for comparing stores.
     pub fn encoded(&self, key: &Key) -> Option<Vec<u8>> {
         let shard = self.shards[shard_of(key)].lock();
-        Some(shard.find(key)).filter(|state| **state != State::Fresh).map(State::encode)
+        Some(shard.state(shard.find(key)))
+            .filter(|state| **state != State::Fresh)
+            .map(State::encode)
     }
 
     fn hold(&self, asks: &[Ask]) -> Held<'_> {
-        let mut wanted = asks.iter().fold(0_u64, |set, ask| set | 1 << shard_of(&ask.key));
-        let mut shards = Vec::with_capacity(asks.len());
-        while wanted != 0 {
-            let index = wanted.trailing_zeros() as usize;
-            shards.push((index, self.shards[index].lock()));
-            wanted &= wanted - 1;
-        }
-        Held { shards }
+        let mut wanted: SmallVec<[usize; 16]> = asks.iter().map(|ask| shard_of(&ask.key)).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        Held { shards: wanted.iter().map(|index| (*index, self.shards[*index].lock())).collect() }
     }
 
     /// Publishes what changed, unlocks, and keeps the bound.
     fn release(&self, held: Held<'_>, keys_before: usize, now_ms: u64) {
         let keys_after = held.keys();
         for (index, shard) in &held.shards {
-            self.idle_from_ms[*index].store(shard.idle_from_ms(), Ordering::Relaxed);
+            // Written where it changed only: all threads share these.
+            let (bound, idle_from_ms) = (&self.idle_from_ms[*index], shard.idle_from_ms());
+            if bound.load(Ordering::Relaxed) != idle_from_ms {
+                bound.store(idle_from_ms, Ordering::Relaxed);
+            }
         }
         // Counted while the shards are held, so that nobody counts a drop before its insertion.
-        if keys_after >= keys_before {
+        if keys_after > keys_before {
             self.keys.fetch_add(keys_after - keys_before, Ordering::Relaxed);
-        } else {
+        } else if keys_after < keys_before {
             self.keys.fetch_sub(keys_before - keys_after, Ordering::Relaxed);
         }
         drop(held);
@@ -199,8 +214,8 @@ impl Held<'_> {
     }
 }
 
-/// The table takes the hash's low and top bits; the shard takes some between.
-#[allow(clippy::cast_possible_truncation)] // six bits
+/// The table takes the hash's lower half.
+#[allow(clippy::cast_possible_truncation)] // a few bits
 const fn shard_of(key: &Key) -> usize {
-    (key.hash() >> 32) as usize % SHARDS
+    (key.hash() >> 64) as usize % SHARDS
 }

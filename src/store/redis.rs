@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use super::{Decision, StoreError};
 use crate::clock::Stopwatch;
 use crate::decide::{Ask, Mode};
-use crate::key::{Counter, Key};
+use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
 
@@ -191,13 +191,11 @@ fn probe() -> Result<Ask, String> {
     let spec = LimitSpec { hits: 1, period_ms: 1_000, overdraft: true, ..LimitSpec::default() };
     let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
     let counter = Counter {
-        prefix: "tg",
         // No limits file has a domain without a name.
-        domain: "",
+        head: &Head::of("tg", ""),
         slot_by: &[],
-        entries: &[("probe".to_owned(), String::new())],
-        limit: &limit,
-        ordinal: 0,
+        entries: std::iter::once(("probe", "")),
+        tail: &Tail::of(&limit, 0),
     };
     Ok(Ask { key: Key::of(&counter), limit, hits: 1, mode: Mode::Take, shadow: true })
 }

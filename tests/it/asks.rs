@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use tidegate::decide::{Ask, Mode};
-use tidegate::key::{Counter, Key};
+use tidegate::key::{Counter, Head, Key, Tail};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
 /// The limit of `hits` a period, with the algorithm's defaults.
@@ -18,14 +18,11 @@ pub fn checked(spec: &LimitSpec) -> Limit {
 
 /// The key of the counter `name` in the domain `test`.
 pub fn key(name: &str, limit: &Limit) -> Key {
-    let entries = [("name".to_owned(), name.to_owned())];
     Key::of(&Counter {
-        prefix: "tg",
-        domain: "test",
+        head: &Head::of("tg", "test"),
         slot_by: &[],
-        entries: &entries,
-        limit,
-        ordinal: 0,
+        entries: std::iter::once(("name", name)),
+        tail: &Tail::of(limit, 0),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate::key::{Counter, Key};
+use tidegate::key::{Counter, Head, Key, Tail};
 use tidegate::limit::{Algorithm, Limit};
 
 use crate::asks::limit;
@@ -26,12 +26,10 @@ impl Parts {
 
     fn key(&self) -> Vec<u8> {
         let counter = Counter {
-            prefix: "tg",
-            domain: &self.domain,
+            head: &Head::of("tg", &self.domain),
             slot_by: &self.slot_by,
-            entries: &self.entries,
-            limit: &self.limit(),
-            ordinal: self.ordinal,
+            entries: self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())),
+            tail: &Tail::of(&self.limit(), self.ordinal),
         };
         Key::of(&counter).as_bytes().to_vec()
     }

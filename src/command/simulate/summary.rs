@@ -20,14 +20,14 @@ struct Counts {
 }
 
 impl Summary {
-    pub(super) fn count(&mut self, domain: &str, answer: &Answer) {
+    pub(super) fn count(&mut self, domain: &str, answer: &Answer<'_>) {
         if answer.allowed {
             self.requests.allowed += 1;
         } else {
             self.requests.rejected += 1;
         }
         for status in &answer.statuses {
-            let rule = (domain.to_owned(), status.rule.clone());
+            let rule = (domain.to_owned(), status.rule.to_owned());
             let counts = self.rules.entry(rule).or_default();
             match (status.status.within_limit, status.shadow) {
                 (true, _) => counts.allowed += 1,

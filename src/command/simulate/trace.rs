@@ -4,8 +4,7 @@ use serde::Deserialize;
 
 use crate::clock::MOMENT_MAX_MS;
 use crate::decide::Mode;
-use crate::limit::HITS_MAX;
-use crate::request::{Bounds, Descriptor, Request};
+use crate::request::{Bounds, Draft, Request, RequestError};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,16 +40,22 @@ impl Recorded {
             (false, true) => Mode::Refund,
             (false, false) => Mode::Take,
         };
-        let hits = recorded.hits.unwrap_or(1).max(1);
-        let descriptor = |descriptor: RecordedDescriptor| Descriptor {
-            entries: descriptor.entries,
-            hits: descriptor.hits.unwrap_or(hits).min(HITS_MAX),
-            mode,
-            limit: None,
-        };
-        let descriptors = recorded.descriptors.into_iter().map(descriptor).collect();
-        let request = Request { domain: recorded.domain, descriptors };
-        let request = request.within(&Bounds::default()).map_err(|error| error.to_string())?;
+        let request = recorded.request(mode).map_err(|error| error.to_string())?;
         Ok((request, at_ms))
+    }
+
+    fn request(&self, mode: Mode) -> Result<Request, RequestError> {
+        let bounds = Bounds::default();
+        let mut draft = Draft::new(0, &bounds);
+        draft.domain(&self.domain)?;
+        draft.mode(mode);
+        draft.hits(self.hits.unwrap_or(1).max(1));
+        for descriptor in &self.descriptors {
+            draft.descriptor(descriptor.hits)?;
+            for (key, value) in &descriptor.entries {
+                draft.entry(key, value)?;
+            }
+        }
+        draft.finish()
     }
 }

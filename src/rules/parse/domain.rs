@@ -44,6 +44,7 @@ pub(super) fn read(text: &str, report: &mut Report<'_>) -> Option<Read> {
         }
     };
     let domain = Domain {
+        id: 0,
         slot_by: slot_by(&fields, report),
         on_store_failure: on_store_failure(&fields, report),
         name: name?,

@@ -3,6 +3,7 @@
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
+use crate::key::Tail;
 use crate::limit::Limit;
 use crate::rules::{Kind, RULE_LIMITS_MAX, RuleLimit, Unlimited};
 
@@ -75,7 +76,8 @@ fn kind_of(items: Vec<Item>) -> Kind {
         let alike = limits.iter().filter(|earlier| earlier.counts_like(&limit)).count();
         // At most RULE_LIMITS_MAX, so it fits.
         let ordinal = u8::try_from(alike).unwrap_or(u8::MAX);
-        limits.push(RuleLimit { name, limit, id: 0, ordinal });
+        let key_tail = Tail::of(&limit, ordinal);
+        limits.push(RuleLimit { name, limit, id: 0, ordinal, key_tail });
     }
     if limits.is_empty() { Kind::Exempt } else { Kind::Limited(limits.into()) }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
@@ -13,15 +14,23 @@ use crate::key::Key;
 pub(super) struct Shard {
     /// Slots by the hash of their key.
     table: HashTable<u32>,
-    slots: Vec<Slot>,
+    slots: Slots,
     free: Vec<u32>,
     queue: BinaryHeap<Reverse<Place>>,
 }
 
+/// Slots in chunks: growing moves none of them, and leaves no half of a doubled array empty.
+#[derive(Debug, Default)]
+struct Slots {
+    chunks: Vec<Vec<Slot>>,
+    len: u32,
+}
+
+/// 64 bytes.
 #[derive(Debug)]
 struct Slot {
-    hash: u64,
-    key: Box<[u8]>,
+    /// The key's name; its text is not kept.
+    hash: u128,
     state: State,
     /// From when the state no longer matters.
     idle_ms: u64,
@@ -46,14 +55,24 @@ impl Shard {
         self.queue.peek().map_or(u64::MAX, |Reverse(place)| place.ms)
     }
 
-    pub(super) fn find(&self, key: &Key) -> &State {
-        self.index(key).map_or(&State::Fresh, |index| &self.slots[index as usize].state)
+    /// Where the counter stands; it stays there until it is removed.
+    pub(super) fn find(&self, key: &Key) -> Option<u32> {
+        let hash = key.hash();
+        self.table.find(lower(hash), |index| self.slots[*index].hash == hash).copied()
+    }
+
+    pub(super) fn state(&self, found: Option<u32>) -> &State {
+        found.map_or(&State::Fresh, |index| &self.slots[index].state)
     }
 
     /// Runs `settle`, which moves nothing, on the state of a counter.
-    pub(super) fn read(&mut self, key: &Key, settle: impl FnOnce(&mut State) -> Status) -> Status {
-        match self.index(key) {
-            Some(index) => settle(&mut self.slots[index as usize].state),
+    pub(super) fn read(
+        &mut self,
+        found: Option<u32>,
+        settle: impl FnOnce(&mut State) -> Status,
+    ) -> Status {
+        match found {
+            Some(index) => settle(&mut self.slots[index].state),
             None => settle(&mut State::Fresh),
         }
     }
@@ -61,11 +80,11 @@ impl Shard {
     /// Runs `settle` on the state of the ask's counter, and keeps what it leaves.
     pub(super) fn update(
         &mut self,
-        ask: &Ask,
+        (ask, found): (&Ask, Option<u32>),
         now_ms: u64,
         settle: impl FnOnce(&mut State) -> Status,
     ) -> Status {
-        let Some(index) = self.index(&ask.key) else {
+        let Some(index) = found else {
             let mut state = State::Fresh;
             let status = settle(&mut state);
             if state != State::Fresh {
@@ -74,7 +93,7 @@ impl Shard {
             }
             return status;
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let status = settle(&mut slot.state);
         if slot.state == State::Fresh {
             self.remove(index);
@@ -103,7 +122,7 @@ impl Shard {
     /// it, and returns its moment; otherwise moves its place to where it belongs.
     pub(super) fn drop_first(&mut self, until_ms: u64) -> Option<u64> {
         let place = self.pop_valid()?;
-        let slot = self.slots.get_mut(place.slot as usize)?;
+        let slot = &mut self.slots[place.slot];
         let next_ms = self.queue.peek().map_or(u64::MAX, |Reverse(next)| next.ms);
         if slot.idle_ms > place.ms && slot.idle_ms > until_ms.min(next_ms) {
             slot.queued_ms = slot.idle_ms;
@@ -119,41 +138,32 @@ impl Shard {
     fn pop_valid(&mut self) -> Option<Place> {
         loop {
             let Reverse(place) = self.queue.pop()?;
-            if self.slots[place.slot as usize].queued_ms == place.ms {
+            if self.slots[place.slot].queued_ms == place.ms {
                 return Some(place);
             }
         }
     }
 
-    fn index(&self, key: &Key) -> Option<u32> {
-        let same = |index: &u32| *self.slots[*index as usize].key == *key.as_bytes();
-        self.table.find(key.hash(), same).copied()
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // the bound on keys is below 2^32
     fn insert(&mut self, key: &Key, state: State, idle_ms: u64) {
         let hash = key.hash();
-        let key = key.as_bytes().into();
-        let slot = Slot { hash, key, state, idle_ms, queued_ms: idle_ms };
+        let slot = Slot { hash, state, idle_ms, queued_ms: idle_ms };
         let index = if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = slot;
+            self.slots[index] = slot;
             index
         } else {
-            self.slots.push(slot);
-            (self.slots.len() - 1) as u32
+            self.slots.push(slot)
         };
         let slots = &self.slots;
-        self.table.insert_unique(hash, index, |index| slots[*index as usize].hash);
+        self.table.insert_unique(lower(hash), index, |index| lower(slots[*index].hash));
         self.queue.push(Reverse(Place { ms: idle_ms, slot: index }));
         self.compact_queue();
     }
 
     fn remove(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        if let Ok(entry) = self.table.find_entry(slot.hash, |other| *other == index) {
+        let slot = &mut self.slots[index];
+        if let Ok(entry) = self.table.find_entry(lower(slot.hash), |other| *other == index) {
             entry.remove();
         }
-        slot.key = Box::default();
         slot.state = State::Fresh;
         slot.queued_ms = u64::MAX;
         self.free.push(index);
@@ -164,11 +174,51 @@ impl Shard {
 
     /// Refunds and removals leave places behind that are no longer valid; they must not outnumber the rest.
     fn compact_queue(&mut self) {
-        if self.queue.len() > 2 * self.slots.len() + 64 {
+        if self.queue.len() > 2 * self.slots.len as usize + 64 {
             let queued = |(slot, of): (u32, &Slot)| Place { ms: of.queued_ms, slot };
-            let places = (0..).zip(&self.slots).map(queued).filter(|place| place.ms < u64::MAX);
+            let slots = self.slots.chunks.iter().flatten();
+            let places = (0..).zip(slots).map(queued).filter(|place| place.ms < u64::MAX);
             self.queue = places.map(Reverse).collect();
         }
+    }
+}
+
+/// What the table takes of a key's name.
+#[allow(clippy::cast_possible_truncation)] // that is what it is for
+const fn lower(hash: u128) -> u64 {
+    hash as u64
+}
+
+impl Slots {
+    /// A page of memory.
+    const CHUNK: u32 = 64;
+
+    /// Adds a slot and returns its index; the bound on keys is below 2^32.
+    fn push(&mut self, slot: Slot) -> u32 {
+        match self.chunks.last_mut() {
+            Some(last) if last.len() < Self::CHUNK as usize => last.push(slot),
+            Some(_) | None => {
+                let mut chunk = Vec::with_capacity(Self::CHUNK as usize);
+                chunk.push(slot);
+                self.chunks.push(chunk);
+            }
+        }
+        self.len += 1;
+        self.len - 1
+    }
+}
+
+impl Index<u32> for Slots {
+    type Output = Slot;
+
+    fn index(&self, index: u32) -> &Slot {
+        &self.chunks[(index / Self::CHUNK) as usize][(index % Self::CHUNK) as usize]
+    }
+}
+
+impl IndexMut<u32> for Slots {
+    fn index_mut(&mut self, index: u32) -> &mut Slot {
+        &mut self.chunks[(index / Self::CHUNK) as usize][(index % Self::CHUNK) as usize]
     }
 }
 
@@ -176,34 +226,28 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::decide::{Mode, Outcome};
-    use crate::key::Counter;
     use crate::limit::{Limit, LimitSpec};
 
     fn ask(mode: Mode) -> Ask {
         let spec = LimitSpec { hits: 5, period_ms: 3_600_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
-        let entries = [("user".to_owned(), "42".to_owned())];
-        let key = Key::of(&Counter {
-            prefix: "tg",
-            domain: "edge",
-            slot_by: &[],
-            entries: &entries,
-            limit: &limit,
-            ordinal: 0,
-        });
+        let key = Key::of_bytes(&b"counter"[..]);
         Ask { key, limit, hits: 1, mode, shadow: false }
     }
 
     #[test]
     fn hits_taken_and_given_back_leave_no_more_places_than_states() {
         let mut shard = Shard::default();
-        let other = Ask { key: Key::of_bytes(b"resident"), ..ask(Mode::Take) };
+        let other = Ask { key: Key::of_bytes(&b"resident"[..]), ..ask(Mode::Take) };
         for ask in std::iter::once(&other)
             .chain([ask(Mode::Take), ask(Mode::Refund)].iter().cycle().take(10_000))
         {
-            shard.update(ask, 1_000, |state| ask.settle(state, 1_000, true, Outcome::default()));
+            let found = shard.find(&ask.key);
+            shard.update((ask, found), 1_000, |state| {
+                ask.settle(state, 1_000, true, Outcome::default())
+            });
         }
         assert_eq!(shard.len(), 1);
-        assert!(shard.queue.len() <= 2 * shard.slots.len() + 64, "{}", shard.queue.len());
+        assert!(shard.queue.len() <= 2 * shard.slots.len as usize + 64, "{}", shard.queue.len());
     }
 }

@@ -3,7 +3,7 @@
 use fred::bytes::Bytes;
 use fred::types::Key;
 
-use super::super::{Decision, StoreError};
+use super::super::{Decision, Source, StoreError};
 use crate::decide::{Ask, Mode, Outcome, Status};
 use crate::limit::{Algorithm, Bucket, Shape};
 
@@ -80,7 +80,7 @@ pub(super) fn decision(asks: &[Ask], replies: &[Bytes]) -> Result<Decision, Stor
     for (ask, status) in asks.iter().zip(&statuses) {
         outcome.count(ask, status.within_limit);
     }
-    Ok(Decision { allowed: outcome.allowed(), statuses })
+    Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
 }
 
 fn status(row: &[u8]) -> Status {

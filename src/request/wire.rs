@@ -1,0 +1,242 @@
+//! Requests as they travel: protobuf, read without building the messages of `proto/` first.
+//!
+//! Tidegate's own messages number their fields like Envoy's, so that one reading serves both;
+//! only what a descriptor holds besides its entries differs.
+
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{DecodeError, Message};
+
+use super::{Bounds, Draft, Place, Request, RequestError, refuse};
+use crate::decide::Mode;
+use crate::limit::{Algorithm, Limit, LimitSpec};
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as envoy;
+use crate::proto::envoy::r#type::v3::RateLimitUnit;
+
+/// Whose fields a descriptor has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Envoy,
+    Tidegate,
+}
+
+/// The fields of one message.
+struct Fields<'m> {
+    rest: &'m [u8],
+}
+
+enum Value<'m> {
+    Varint(u64),
+    Bytes(&'m [u8]),
+    Other,
+}
+
+/// The bytes are no protobuf message.
+struct Broken;
+
+impl Request {
+    /// Reads a `CheckRateLimitRequest` of Tidegate's own API.
+    ///
+    /// # Errors
+    /// Names the field that is missing, out of bounds or broken.
+    pub fn from_check(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
+        read(message, Dialect::Tidegate, bounds)?.finish()
+    }
+
+    /// Reads a `GetQuotaRequest`, which is tested as one hit and takes none.
+    ///
+    /// # Errors
+    /// Names the field that is missing, out of bounds or broken.
+    pub fn from_quota(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
+        let mut draft = read(message, Dialect::Tidegate, bounds)?;
+        draft.mode(Mode::Peek);
+        draft.hits(0);
+        draft.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        draft.finish()
+    }
+
+    /// Reads a `RateLimitRequest` of Envoy's rate limit service.
+    ///
+    /// # Errors
+    /// Names the field that is missing, out of bounds or broken, or the override's.
+    pub fn from_envoy(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
+        read(message, Dialect::Envoy, bounds)?.finish()
+    }
+}
+
+fn read<'b>(
+    message: &[u8],
+    dialect: Dialect,
+    bounds: &'b Bounds,
+) -> Result<Draft<'b>, RequestError> {
+    let mut draft = Draft::new(message.len(), bounds);
+    let mut fields = Fields { rest: message };
+    while let Some((number, value)) = fields.next().map_err(|broken| broken.in_field("message"))? {
+        match (number, value) {
+            (1, Value::Bytes(domain)) => draft.domain(utf8(domain, || "domain".to_owned())?)?,
+            (2, Value::Bytes(descriptor)) => {
+                read_descriptor(&mut draft, descriptor, dialect)
+                    .map_err(|error| with_count(error, "descriptors", message, 2))?;
+            }
+            // Of 32 bits; 0 stands for 1.
+            (3, Value::Varint(hits)) => draft.hits((hits & 0xffff_ffff).max(1)),
+            (4, Value::Varint(refund)) if dialect == Dialect::Tidegate => {
+                draft.mode(if refund == 0 { Mode::Take } else { Mode::Refund });
+            }
+            (1 | 2, Value::Varint(_) | Value::Other) => return Err(Broken.in_field("message")),
+            _ => {}
+        }
+    }
+    Ok(draft)
+}
+
+fn read_descriptor(
+    draft: &mut Draft<'_>,
+    message: &[u8],
+    dialect: Dialect,
+) -> Result<(), RequestError> {
+    draft.descriptor(None)?;
+    let at = draft.request.descriptors.len() - 1;
+    let broken = |broken: Broken| broken.in_field(&format!("descriptors[{at}]"));
+    let mut fields = Fields { rest: message };
+    let mut limit: Option<envoy::RateLimitOverride> = None;
+    while let Some((number, value)) = fields.next().map_err(broken)? {
+        match (dialect, number, value) {
+            (_, 1, Value::Bytes(entry)) => read_entry(draft, entry, at).map_err(|error| {
+                let entries = format!("descriptors[{at}].entries");
+                with_count(error, &entries, message, 1)
+            })?,
+            (Dialect::Tidegate, 4, Value::Varint(hits)) => last(draft).hits = Some(hits),
+            (Dialect::Envoy, 2, Value::Bytes(message)) => {
+                let merged = limit.get_or_insert_default().merge(message);
+                merged.map_err(|error| {
+                    Broken::from(error).in_field(&format!("descriptors[{at}].limit"))
+                })?;
+            }
+            (Dialect::Envoy, 3, Value::Bytes(message)) => {
+                let hits = u64::decode(message);
+                let hits = hits
+                    .map_err(|error| Broken::from(error).in_field(&format!("descriptors[{at}]")))?;
+                last(draft).hits = Some(hits);
+            }
+            (Dialect::Envoy, 4, Value::Varint(refund)) => last(draft).refund = refund != 0,
+            (_, 1, Value::Varint(_) | Value::Other) => return Err(broken(Broken)),
+            _ => {}
+        }
+    }
+    last(draft).limit = limit.map(|limit| override_limit(&limit, at)).transpose()?;
+    Ok(())
+}
+
+fn last<'d>(draft: &'d mut Draft<'_>) -> &'d mut Place {
+    let at = draft.request.descriptors.len() - 1;
+    &mut draft.request.descriptors[at]
+}
+
+fn read_entry(draft: &mut Draft<'_>, message: &[u8], at: usize) -> Result<(), RequestError> {
+    let entry = draft.request.entries.len() - last(draft).first_entry();
+    let name = |part: &str| format!("descriptors[{at}].entries[{entry}]{part}");
+    let (mut key, mut value) = ("", "");
+    let mut fields = Fields { rest: message };
+    while let Some(field) = fields.next().map_err(|broken| broken.in_field(&name("")))? {
+        match field {
+            (1, Value::Bytes(text)) => key = utf8(text, || name(".key"))?,
+            (2, Value::Bytes(text)) => value = utf8(text, || name(".value"))?,
+            (1 | 2, _) => return Err(Broken.in_field(&name(""))),
+            _ => {}
+        }
+    }
+    draft.entry(key, value)
+}
+
+/// Of a repeated field that is over its bound: says how many there are.
+fn with_count(error: RequestError, field: &str, message: &[u8], number: u32) -> RequestError {
+    if error.field != field || !error.message.starts_with("are over") {
+        return error;
+    }
+    let mut fields = Fields { rest: message };
+    let numbers = std::iter::from_fn(|| fields.next().ok().flatten());
+    let count = numbers.filter(|(other, _)| *other == number).count();
+    RequestError { message: format!("{count} {}", error.message), ..error }
+}
+
+fn utf8(bytes: &[u8], field: impl Fn() -> String) -> Result<&str, RequestError> {
+    std::str::from_utf8(bytes).or_else(|_| refuse(field(), "is not UTF-8"))
+}
+
+impl<'m> Fields<'m> {
+    fn next(&mut self) -> Result<Option<(u32, Value<'m>)>, Broken> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (number, kind) = decode_key(&mut self.rest)?;
+        let value = match kind {
+            WireType::Varint => Value::Varint(decode_varint(&mut self.rest)?),
+            WireType::LengthDelimited => Value::Bytes(self.bytes()?),
+            WireType::SixtyFourBit
+            | WireType::ThirtyTwoBit
+            | WireType::StartGroup
+            | WireType::EndGroup => {
+                skip_field(kind, number, &mut self.rest, DecodeContext::default())?;
+                Value::Other
+            }
+        };
+        Ok(Some((number, value)))
+    }
+
+    fn bytes(&mut self) -> Result<&'m [u8], Broken> {
+        let len = decode_varint(&mut self.rest)?;
+        let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len()).ok_or(Broken)?;
+        let (bytes, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Ok(bytes)
+    }
+}
+
+impl From<DecodeError> for Broken {
+    fn from(_: DecodeError) -> Self {
+        Self
+    }
+}
+
+impl Broken {
+    fn in_field(self, field: &str) -> RequestError {
+        RequestError { field: field.to_owned(), message: "is not readable protobuf".to_owned() }
+    }
+}
+
+/// Milliseconds of a unit, of those that an override can name.
+fn unit_ms(unit: i32) -> Option<u64> {
+    const DAY_MS: u64 = 86_400_000;
+    match RateLimitUnit::try_from(unit).ok()? {
+        RateLimitUnit::Unknown => None,
+        RateLimitUnit::Second => Some(1_000),
+        RateLimitUnit::Minute => Some(60_000),
+        RateLimitUnit::Hour => Some(3_600_000),
+        RateLimitUnit::Day => Some(DAY_MS),
+        RateLimitUnit::Month => Some(30 * DAY_MS),
+        RateLimitUnit::Year => Some(365 * DAY_MS),
+    }
+}
+
+fn override_limit(limit: &envoy::RateLimitOverride, at: usize) -> Result<Limit, RequestError> {
+    let field = |name: &str| format!("descriptors[{at}].limit.{name}");
+    let Some(unit_ms) = unit_ms(limit.unit) else {
+        let message = format!(
+            "{} is not one of SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6)",
+            limit.unit
+        );
+        return refuse(field("unit"), message);
+    };
+    let multiplier = limit.unit_multiplier.unwrap_or(1);
+    if multiplier == 0 {
+        return refuse(field("unit_multiplier"), "must be at least 1");
+    }
+    let spec = LimitSpec {
+        algorithm: Algorithm::FixedWindow,
+        hits: u64::from(limit.requests_per_unit),
+        period_ms: unit_ms.saturating_mul(u64::from(multiplier)),
+        ..LimitSpec::default()
+    };
+    Limit::new(&spec)
+        .map_err(|error| RequestError { field: field("unit_multiplier"), message: error.message })
+}
