@@ -18,10 +18,6 @@ pub use state::{Record, State, Water};
 
 use crate::limit::{HITS_MAX, Limit, Shape};
 
-/// How long a state is kept beyond the moment when it no longer matters, so that no rounding or
-/// lag of an expiry clock can drop one that still does.
-pub const EXPIRY_SLACK_MS: u64 = 1_000;
-
 impl Limit {
     /// Whether `hits` more fit at `now_ms`.
     pub fn admits(&self, state: &State, now_ms: u64, hits: u64) -> bool {
@@ -110,11 +106,11 @@ impl Limit {
         self.reset_after_ms(state, now_ms)
     }
 
-    /// Milliseconds from `now_ms` for which the state must be kept: where the clock has stepped
-    /// back, also those until it is where it was.
+    /// Milliseconds from `now_ms` for which the state matters: where the clock has stepped back,
+    /// also those until it is where it was.
     pub fn keep_ms(&self, state: &State, now_ms: u64) -> u64 {
         let ahead_ms = state.moment_ms().saturating_sub(now_ms);
-        self.reset_after_ms(state, now_ms) + ahead_ms + EXPIRY_SLACK_MS
+        self.reset_after_ms(state, now_ms) + ahead_ms
     }
 
     fn used(&self, state: &State, now_ms: u64) -> u64 {

@@ -37,32 +37,39 @@ impl Grpc {
     }
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
-    pub async fn should_rate_limit(&self, call: HttpRequest<Incoming>) -> HttpResponse<Body> {
+    pub fn should_rate_limit(
+        self: Arc<Self>,
+        call: HttpRequest<Incoming>,
+    ) -> impl Future<Output = HttpResponse<Body>> + Send {
         self.answer(call, Request::from_envoy, |request, answer| {
             envoy::response(answer, request.descriptors().len())
         })
-        .await
     }
 
     /// `tidegate.v1.RateLimitService/CheckRateLimit`.
-    pub async fn check_rate_limit(&self, call: HttpRequest<Incoming>) -> HttpResponse<Body> {
-        self.answer(call, Request::from_check, |_, answer| check_response(answer)).await
+    pub fn check_rate_limit(
+        self: Arc<Self>,
+        call: HttpRequest<Incoming>,
+    ) -> impl Future<Output = HttpResponse<Body>> + Send {
+        self.answer(call, Request::from_check, |_, answer| check_response(answer))
     }
 
     /// `tidegate.v1.RateLimitService/GetQuota`.
-    pub async fn get_quota(&self, call: HttpRequest<Incoming>) -> HttpResponse<Body> {
+    pub fn get_quota(
+        self: Arc<Self>,
+        call: HttpRequest<Incoming>,
+    ) -> impl Future<Output = HttpResponse<Body>> + Send {
         self.answer(call, Request::from_quota, |_, answer| api::GetQuotaResponse {
             statuses: answer.statuses.iter().map(limit_status).collect(),
             source: source(answer).into(),
         })
-        .await
     }
 
     async fn answer<T: Message + 'static>(
-        &self,
+        self: Arc<Self>,
         call: HttpRequest<Incoming>,
         read: Read,
-        write: impl Fn(&Request, &Answer<'_>) -> T,
+        write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
     ) -> HttpResponse<Body> {
         let codec = Codec::<T>::new(read, self.bounds);
         let decide = tower::service_fn(|call: Call<Result<Request, RequestError>>| async {

@@ -2,16 +2,17 @@
 //! field. What is past here is within its bounds.
 //!
 //! A request is flat: one buffer holds all its text, and keys and values are places in it, so
-//! that reading a message allocates once, however many entries it has.
+//! that reading a message allocates three times, however many entries it has.
 
 mod wire;
 
 use std::fmt;
 
-use smallvec::SmallVec;
-
 use crate::decide::Mode;
 use crate::limit::{HITS_MAX, Limit};
+
+/// Room for the descriptors and entries of a usual request.
+const USUAL: usize = 4;
 
 /// How much a request may bring.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +36,10 @@ impl Default for Bounds {
 pub struct Request {
     text: String,
     domain: Span,
-    entries: SmallVec<[Entry; 8]>,
-    descriptors: SmallVec<[Place; 4]>,
+    entries: Vec<Entry>,
+    descriptors: Vec<Place>,
+    /// Limits that it brings, by their descriptor's index.
+    limits: Vec<(usize, Limit)>,
     /// What a descriptor takes that names no hits.
     hits: u64,
     mode: Mode,
@@ -62,7 +65,6 @@ struct Place {
     first_entry: u32,
     hits: Option<u64>,
     refund: bool,
-    limit: Option<Limit>,
 }
 
 /// One dimension: a path of entries.
@@ -122,6 +124,11 @@ impl Request {
         self.mode == Mode::Peek
     }
 
+    fn limit(&self, at: usize) -> Option<&Limit> {
+        let found = self.limits.binary_search_by_key(&at, |(of, _)| *of).ok()?;
+        Some(&self.limits[found].1)
+    }
+
     fn descriptor(&self, at: usize) -> Descriptor<'_> {
         let place = &self.descriptors[at];
         let last = self.descriptors.get(at + 1).map_or(self.entries.len(), Place::first_entry);
@@ -130,7 +137,7 @@ impl Request {
             entries: Entries { text: &self.text, rest: &self.entries[place.first_entry()..last] },
             hits: place.hits.unwrap_or(self.hits).min(HITS_MAX),
             mode: if self.mode == Mode::Take { takes } else { self.mode },
-            limit: place.limit.as_ref(),
+            limit: self.limit(at),
         }
     }
 }
@@ -170,8 +177,9 @@ impl<'b> Draft<'b> {
         let request = Request {
             text: String::with_capacity(text_bytes),
             domain: Span::default(),
-            entries: SmallVec::new(),
-            descriptors: SmallVec::new(),
+            entries: Vec::with_capacity(USUAL),
+            descriptors: Vec::with_capacity(USUAL),
+            limits: Vec::new(),
             hits: 1,
             mode: Mode::Take,
         };
@@ -208,7 +216,7 @@ impl<'b> Draft<'b> {
             return refuse("descriptors", format!("are over the most, {max}"));
         }
         let first_entry = u32::try_from(self.request.entries.len()).unwrap_or(u32::MAX);
-        let place = Place { first_entry, hits, refund: false, limit: None };
+        let place = Place { first_entry, hits, refund: false };
         self.request.descriptors.push(place);
         Ok(())
     }

@@ -158,7 +158,7 @@ async fn start_workers(
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
                 .build_v1()
                 .map_err(|error| format!("reflection: {error}"))?;
-            Ok(Routes { grpc, health, reflection })
+            Ok(Routes { grpc: Arc::new(grpc), health, reflection })
         };
         let (worker, prepared) = Worker::start(number, stopped.clone(), prepare)
             .map_err(|error| format!("a thread to serve on: {error}"))?;

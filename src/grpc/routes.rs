@@ -2,7 +2,8 @@
 //!
 //! The rate limit services go round tonic's router, which costs as much as a decision.
 
-use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,51 +20,51 @@ use super::Grpc;
 /// Everything on the gRPC port.
 pub struct Routes<H, R> {
     /// The rate limit services.
-    pub grpc: Grpc,
+    pub grpc: Arc<Grpc>,
     /// `grpc.health.v1.Health`.
     pub health: HealthServer<H>,
     /// `grpc.reflection.v1.ServerReflection`.
     pub reflection: ServerReflectionServer<R>,
 }
 
+/// A call that is being answered. Boxed where it is made: it is large, and moves a few times.
+type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
 impl<H: Health, R: ServerReflection> Routes<H, R> {
     /// Answers a call within the time that its caller gives it.
-    ///
-    /// # Errors
-    /// None: mistakes are answers too.
-    pub async fn answer(
-        self: Arc<Self>,
-        call: Request<Incoming>,
-    ) -> Result<Response<Body>, Infallible> {
+    pub fn answer(&self, call: Request<Incoming>) -> Answering {
         let Some(timeout) = caller_timeout(call.headers()) else {
-            return self.route(call).await;
+            return self.route(call);
         };
-        match tokio::time::timeout(timeout, self.route(call)).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => {
-                Ok(Status::deadline_exceeded("the caller's grpc-timeout is over").into_http())
-            }
-        }
+        let answer = tokio::time::timeout(timeout, self.route(call));
+        Box::pin(async {
+            answer.await.unwrap_or_else(|_elapsed| {
+                Status::deadline_exceeded("the caller's grpc-timeout is over").into_http()
+            })
+        })
     }
 
-    async fn route(&self, call: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    fn route(&self, call: Request<Incoming>) -> Answering {
+        let grpc = || Arc::clone(&self.grpc);
         match call.uri().path() {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-                Ok(self.grpc.should_rate_limit(call).await)
+                Box::pin(grpc().should_rate_limit(call))
             }
             "/tidegate.v1.RateLimitService/CheckRateLimit" => {
-                Ok(self.grpc.check_rate_limit(call).await)
+                Box::pin(grpc().check_rate_limit(call))
             }
-            "/tidegate.v1.RateLimitService/GetQuota" => Ok(self.grpc.get_quota(call).await),
+            "/tidegate.v1.RateLimitService/GetQuota" => Box::pin(grpc().get_quota(call)),
             path if path.starts_with("/grpc.health.v1.Health/") => {
-                self.health.clone().call(call).await
+                let answer = self.health.clone().call(call);
+                Box::pin(async { answer.await.unwrap_or_else(|never| match never {}) })
             }
             path if path.starts_with("/grpc.reflection.v1.ServerReflection/") => {
-                self.reflection.clone().call(call).await
+                let answer = self.reflection.clone().call(call);
+                Box::pin(async { answer.await.unwrap_or_else(|never| match never {}) })
             }
             path => {
                 let message = format!("{path} is not served here; reflection lists what is");
-                Ok(Status::unimplemented(message).into_http())
+                Box::pin(ready(Status::unimplemented(message).into_http()))
             }
         }
     }

@@ -123,7 +123,9 @@ fn read_descriptor(
             _ => {}
         }
     }
-    last(draft).limit = limit.map(|limit| override_limit(&limit, at)).transpose()?;
+    if let Some(limit) = limit {
+        draft.request.limits.push((at, override_limit(&limit, at)?));
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! A connection stays on its thread, and so does all that its calls need: no task is stolen, no
 //! lock is shared by all cores, and the answers that are ready together leave in one write.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpStream;
 use std::pin::pin;
@@ -133,7 +134,10 @@ async fn talk<H: Health, R: ServerReflection>(
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
-    let answer = service_fn(move |call| Arc::clone(&routes).answer(call));
+    let answer = service_fn(move |call| {
+        let answer = routes.answer(call);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
     let mut talk = pin!(http2.serve_connection(TokioIo::new(connection), answer));
     let result = tokio::select! {
         biased;

@@ -5,7 +5,8 @@
 //! no longer matter. The queue is lazy: a state that is used again moves its moment but not its
 //! place, and is put back where it is met; so using a counter costs no queue operation.
 //!
-//! Every write drops at most a few states that are due, so that expiry never pauses anybody. At
+//! A write that adds a state drops a few that are due, and a timer drops more, a few at a time,
+//! so that expiry never pauses anybody. At
 //! the bound on keys, the state that is nearest to idle in all shards goes first: each shard
 //! publishes a lower bound of its moments, and the least is followed until it is the true one.
 
@@ -19,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Decision, Source};
-use crate::algorithm::{EXPIRY_SLACK_MS, State};
+use crate::algorithm::State;
 use crate::clock::Clock;
 use crate::decide::{Ask, Outcome};
 use crate::key::Key;
@@ -28,11 +29,16 @@ use shard::Shard;
 /// Shards: enough that threads rarely meet, and that growing one's table never takes long.
 const SHARDS: usize = 256;
 
-/// States that are due and dropped by one write.
+/// How long a state stays beyond the moment when it no longer matters: a counter that is used
+/// again meanwhile costs no insertion, and no rounding of clocks drops one that still matters.
+const GRACE_MS: u64 = 10_000;
+
+/// States that are due and dropped by a write that adds one.
 const DROPS_MAX: usize = 4;
 
-/// States that are due and dropped in one shard by the timer.
-const SWEEP_MAX: usize = 1_024;
+/// States that the timer drops in one shard at a time, and how often it comes back for more.
+const SWEEP_DROPS_MAX: usize = 64;
+const SWEEP_ROUNDS_MAX: usize = 16;
 
 /// The store in this process.
 pub struct MemoryStore {
@@ -122,8 +128,12 @@ impl MemoryStore {
                 shard.read(found, settle)
             });
         }
-        if at_ms.is_none() {
+        let inserted = held.keys().saturating_sub(before);
+        if inserted > 0 && at_ms.is_none() {
             held.drop_due(now_ms, DROPS_MAX);
+            if self.keys() + inserted > self.keys_max {
+                held.drop_due(now_ms + GRACE_MS, inserted);
+            }
         }
         self.release(held, before, now_ms);
         Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
@@ -134,10 +144,15 @@ impl MemoryStore {
     pub fn drop_due(&self) {
         let now_ms = self.clock.now_ms();
         for index in 0..SHARDS {
-            let mut held = Held { shards: smallvec![(index, self.shards[index].lock())] };
-            let before = held.keys();
-            held.drop_due(now_ms, SWEEP_MAX);
-            self.release(held, before, now_ms);
+            for _ in 0..SWEEP_ROUNDS_MAX {
+                if self.idle_from_ms[index].load(Ordering::Relaxed) > now_ms {
+                    break;
+                }
+                let mut held = Held { shards: smallvec![(index, self.shards[index].lock())] };
+                let before = held.keys();
+                held.drop_due(now_ms, SWEEP_DROPS_MAX);
+                self.release(held, before, now_ms);
+            }
         }
     }
 
@@ -193,7 +208,7 @@ impl MemoryStore {
         if let Some(idle_ms) = dropped {
             self.keys.fetch_sub(1, Ordering::Relaxed);
             // What only outlives its use is no loss.
-            if idle_ms > now_ms + EXPIRY_SLACK_MS {
+            if idle_ms > now_ms + GRACE_MS {
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
         }

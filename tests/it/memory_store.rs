@@ -78,7 +78,7 @@ fn what_has_expired_goes_first_and_is_no_loss() {
     let (store, clock) = store(100);
     (0..50).for_each(|at| use_up(&store, &format!("short {at}"), &for_hours(1)));
     (0..50).for_each(|at| use_up(&store, &format!("long {at}"), &for_hours(9)));
-    clock.set(START_MS + HOUR_MS + 1_000);
+    clock.set(START_MS + HOUR_MS + 10_000);
     (0..50).for_each(|at| use_up(&store, &format!("new {at}"), &for_hours(2)));
     assert!((0..50).all(|at| is_held(&store, &format!("long {at}"), &for_hours(9))));
     assert!((0..50).all(|at| is_held(&store, &format!("new {at}"), &for_hours(2))));
@@ -144,7 +144,7 @@ fn no_key_stays_once_all_are_due() {
     (0..20_000).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1 + at % 5)));
     store.drop_due();
     assert_eq!(store.keys(), 20_000);
-    clock.set(START_MS + 5 * HOUR_MS + 1_000);
+    clock.set(START_MS + 5 * HOUR_MS + 10_000);
     for _ in 0..100 {
         store.drop_due();
     }

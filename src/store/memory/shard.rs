@@ -6,6 +6,7 @@ use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
+use super::GRACE_MS;
 use crate::algorithm::State;
 use crate::decide::{Ask, Status};
 use crate::key::Key;
@@ -26,13 +27,14 @@ struct Slots {
     len: u32,
 }
 
-/// 64 bytes.
+/// One line of the processor's cache.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
     /// The key's name; its text is not kept.
     hash: u128,
     state: State,
-    /// From when the state no longer matters.
+    /// From when the state no longer matters, and the grace behind it.
     idle_ms: u64,
     /// The moment of the slot's valid place in the queue; never after `idle_ms`.
     queued_ms: u64,
@@ -88,7 +90,7 @@ impl Shard {
             let mut state = State::Fresh;
             let status = settle(&mut state);
             if state != State::Fresh {
-                let idle_ms = now_ms + ask.limit.keep_ms(&state, now_ms);
+                let idle_ms = now_ms + ask.limit.keep_ms(&state, now_ms) + GRACE_MS;
                 self.insert(&ask.key, state, idle_ms);
             }
             return status;
@@ -98,7 +100,7 @@ impl Shard {
         if slot.state == State::Fresh {
             self.remove(index);
         } else {
-            slot.idle_ms = now_ms + ask.limit.keep_ms(&slot.state, now_ms);
+            slot.idle_ms = now_ms + ask.limit.keep_ms(&slot.state, now_ms) + GRACE_MS;
             if slot.idle_ms < slot.queued_ms {
                 slot.queued_ms = slot.idle_ms;
                 self.queue.push(Reverse(Place { ms: slot.idle_ms, slot: index }));
@@ -190,8 +192,8 @@ const fn lower(hash: u128) -> u64 {
 }
 
 impl Slots {
-    /// A page of memory.
-    const CHUNK: u32 = 64;
+    /// 32 KiB, of which the system provides what is written.
+    const CHUNK: u32 = 512;
 
     /// Adds a slot and returns its index; the bound on keys is below 2^32.
     fn push(&mut self, slot: Slot) -> u32 {
