@@ -1,48 +1,45 @@
 -- Token bucket, leaky bucket, GCRA: water that drains. State: a record, the moment and the units
 -- of water then, and in 6 bytes the units that a hit weighed: a limit changed since converts.
-local function bucket()
-  local function weigh(row, hits) return min(hits * row[B], HITS_MAX) end
-  local function level(state, row, now)
-    if not state.at then return now, 0 end
-    local at, units = max(now, state.at), state.units
-    if state.weight ~= row[B] then units = weigh(row, ceil_div(units, state.weight)) end
-    local elapsed = at - state.at
-    if elapsed >= ceil_div(units, row[A]) then return at, 0 end
-    return at, units - elapsed * row[A]
+--@ read
+if raw then
+  local at, units, weighed = decode('<I6I7I6', raw)
+  if #raw == 19 then stored_ats[key] = at end
+  if weighed ~= ask[WEIGHT] then
+    units = min(ceil_div(units, max(weighed, 1)) * ask[WEIGHT], HITS_MAX)
   end
-  return {
-    load = function(raw)
-      if not raw then return {} end
-      local at, units, weight = decode('<I6I7I6', raw)
-      return { at = at, units = units, weight = weight }
-    end,
-    encode = function(state) return pack('<I6I7I6', state.at, state.units, state.weight) end,
-    remaining = function(state, row, now)
-      local _, units = level(state, row, now)
-      return floor_div(max(0, row[LIMIT] * row[B] - units), row[B])
-    end,
-    take = function(state, row, now)
-      local at, units = level(state, row, now)
-      state.at, state.units, state.weight = at, min(units + weigh(row, row[HITS]), HITS_MAX), row[B]
-    end,
-    unused = function(state, row, now)
-      local _, units = level(state, row, now)
-      return units == 0
-    end,
-    refund = function(state, row, now)
-      local at, units = level(state, row, now)
-      state.at, state.units, state.weight = at, max(0, units - weigh(row, row[HITS])), row[B]
-    end,
-    clear = function(state) state.at = nil end,
-    reset_after = function(state, row, now)
-      local _, units = level(state, row, now)
-      return ceil_div(units, row[A])
-    end,
-    retry_after = function(state, row, now)
-      local _, units = level(state, row, now)
-      local room = (row[LIMIT] - row[HITS]) * row[B]
-      return max(1, ceil_div(max(0, units - room), row[A]))
-    end,
-  }
+  if now > at then
+    -- Over 2^53 it is not exact, but more than any water.
+    units, at = units - (now - at) * drain, now
+    if units < 0 then units = 0 end
+  end
+  ats[key], used[key] = at, units
+else
+  ats[key], used[key] = now, 0
 end
-makers[BUCKET], makers[LEAKY_BUCKET] = bucket, bucket
+--@ clear
+ats[key] = now
+--@ retry
+wait = max(1, ceil_div(max(0, units - (ask[CAPACITY] - ask[TESTED])), drain))
+--@ report
+-- As ceil_div.
+reset = floor(units / drain)
+if reset * drain < units then reset = reset + 1 end
+resets[key] = reset
+if left > 0 then
+  -- The same, but down.
+  local weight = ask[WEIGHT]
+  local quotient = floor(left / weight)
+  if quotient * weight > left then left = quotient - 1 else left = quotient end
+end
+--@ write
+-- A key lives for a period from its last moment, if that is short for some of them, and as long as
+-- it matters. So the first write in each quarter of that time says when it expires for those that
+-- follow it there, unless their water lasts longer. This holds whatever the limit was then:
+-- nothing but the period, which the key names, is asked of those who wrote before.
+local life, empty_at = ask[PERIOD], at + resets[key] + EXPIRY_SLACK
+if life < 60000 then life = min(4 * life, 60000) end
+local since = at - at % (life / 4)
+raw = pack('<I6I7I6', at, used[key], ask[WEIGHT])
+lasts = stored and stored >= since and stored < since + life / 4 and empty_at <= since + life
+expires = at + life
+if expires < empty_at then expires = empty_at end

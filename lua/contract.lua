@@ -1,24 +1,35 @@
--- Decides requests over all their counters, atomically: each request's limits are all tested
--- first, then all that admit take, or none. The same arithmetic stands in src/algorithm; every
--- number is a whole one below 2^53, which doubles hold exactly.
+-- Decides requests over all their counters, in their order and each atomically: a request's limits
+-- are all tested first, then all that admit take, or none. The same arithmetic stands in
+-- src/algorithm; every number is a whole one below 2^53, which doubles hold exactly.
+--
+-- Redis makes the functions, tables and captured variables of a script anew in every run. So what only
+-- some runs need is made by those, and algorithms whose state is one amount have sections and no
+-- functions: the build puts `bucket.read` of bucket.lua where decide.lua names it after `--@`, and
+-- constants (names in capitals) where they are used.
+--
+-- A counter's limit may change within a run; what its key names, algorithm and period, may not.
 --
 -- KEYS: the counters of all requests, each once. First those that are read and written whole,
 --   then the logs.
 -- ARGV[1]: the moment in milliseconds since the epoch in a replay; '' for this server's clock.
 -- ARGV[2]: how many of KEYS are read and written whole.
--- ARGV[3] and on: a request each, a row of ROW for each of its counters:
---   KEY index into KEYS · ALGORITHM · MODE · SHADOW 0 or 1 · OVERDRAFT 0 or 1 · HITS (0 asks)
+-- ARGV[3]: what is asked of counters, each different ASK once:
+--   ALGORITHM · MODE · SHADOW 0 or 1 · OVERDRAFT 0 or 1 · HITS (0 asks)
 --   LIMIT hits a period, of a bucket its burst · PERIOD milliseconds
 --   A: of a counter its sub-windows; of a bucket the units that drain a millisecond
 --   B: of a counter a sub-window's milliseconds; of a bucket the units a hit weighs
--- Reply: a string for each request, a row of STATUS for each of its counters:
---   within the limit 0 or 1 · remaining · reset_after · retry_after (0: none, or never) · delay,
---   times in milliseconds.
-local ROW, ROW_BYTES = '<I2I1I1I1I1I7I7I6I7I6', 39
-local STATUS = '<I1I7I7I7I7'
-local KEY, ALGORITHM, MODE, SHADOW, OVERDRAFT, HITS, LIMIT, PERIOD, A, B = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+-- ARGV[4]: the requests, in numbers of 2 bytes: how many rows it has, then for each row the index
+--   into KEYS and the index into ARGV[3], both from 1.
+-- Reply: one string with a STATUS for each row, in the order of the rows:
+--   within the limit 0 or 1 · remaining · reset_after · within: delay, else retry_after
+--   (0: never), times in milliseconds.
+local ASK, ASK_BYTES = '<I1I1I1I1I7I7I6I7I6', 37
+local ALGORITHM, MODE, SHADOW, OVERDRAFT, HITS, LIMIT, PERIOD, A, B = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local STATUS, STATUS_SIZE = 'I1I7I7I7', 4
 local FIXED_WINDOW, LOG, COUNTER, WEIGHTED_COUNTER, BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5, 6
 local TAKE, REFUND = 0, 2
+-- What a call of struct or redis can be given, with room to spare; the rest goes in further calls.
+local VALUES_MAX = 4000
 -- A key lives this much longer than it matters, so that no rounding of expiry can drop it early.
 local EXPIRY_SLACK = 1000
 -- A replay's clock may run slower than this server's: its keys live longer, and it removes them.

@@ -1,93 +1,101 @@
--- The decision: read all, test all, take from all or from none, write what moved.
-local replay = ARGV[1] ~= ''
-local now = tonumber(ARGV[1])
-if not replay then
-  local time = call('TIME')
-  now = time[1] * 1000 + floor(time[2] / 1000)
-end
-local values = {}
-local whole = tonumber(ARGV[2])
-if whole > 0 then values = call('MGET', spread(KEYS, 1, whole)) end
-local states, moved = {}, {}
-local function state_of(row, ops)
-  local state = states[row[KEY]]
-  if not state then
-    state = ops.load(values[row[KEY]], KEYS[row[KEY]])
-    states[row[KEY]] = state
-  end
-  return state
-end
--- What is tested: overdraft tests for one hit, and so does an ask for none.
-local function tested_hits(row)
-  if row[OVERDRAFT] == 1 or row[HITS] == 0 then return 1 end
-  return row[HITS]
-end
-local function move(row, ops, state)
-  if row[MODE] == TAKE then
-    ops.take(state, row, now)
-  elseif ops.unused(state, row, now) then
-    return
-  else
-    ops.refund(state, row, now)
-    if ops.unused(state, row, now) then ops.clear(state) end
-  end
-  moved[row[KEY]] = row
-end
-local function retry_after(row, ops, state)
-  local hits = tested_hits(row)
-  if hits > row[LIMIT] then return 0 end
-  local taken = row[HITS]
-  row[HITS] = hits
-  local wait = ops.retry_after(state, row, now)
-  row[HITS] = taken
-  return wait
-end
-local function decide(request)
-  local rows, count = {}, #request / ROW_BYTES
-  local rejected, takes_nothing = false, false
-  local fits = {}
-  for at = 1, count do
-    local row = { decode(ROW, request, (at - 1) * ROW_BYTES + 1) }
-    local ops = operations(row[ALGORITHM])
-    local refunds = row[MODE] == REFUND and row[HITS] > 0
-    local within = refunds or tested_hits(row) <= ops.remaining(state_of(row, ops), row, now)
-    if not within and row[SHADOW] == 0 then
-      rejected = true
-      takes_nothing = takes_nothing or row[OVERDRAFT] == 0
+-- The decision: for each request test all, then take from all or from none.
+local out, size, row = {}, 0, 1
+while row <= plan_size do
+  -- A counter whose limit changed since an earlier request of this run: what has moved is written
+  -- first, as if the rest were a run of its own.
+  local changed = false
+  while row <= plan_size do
+    local first, last = row + 1, row + 2 * plan[row]
+    local rejected, takes_nothing, status = false, false, size
+    for at = first, last, 2 do
+      local key, ask = plan[at], asks[plan[at + 1]]
+      local before = opened[key]
+      if before ~= ask then
+        local algorithm, drain, raw = ask[ALGORITHM], ask[DRAIN], values[key]
+        local same = before and algorithm == before[ALGORITHM]
+          and ask[A] == before[A] and ask[B] == before[B]
+        if not same then
+          if moved[key] then
+            changed = true
+            break
+          elseif drain then
+            --@ bucket.read
+          elseif algorithm == FIXED_WINDOW then
+            --@ fixed_window.read
+          else
+            opens[algorithm](key, ask)
+          end
+        end
+        opened[key] = ask
+      end
+      if ask[TESTED] <= ask[CAPACITY] - used[key] or ask[MODE] == REFUND and ask[HITS] > 0 then
+        out[status + 1] = 1
+      else
+        out[status + 1] = 0
+        if ask[SHADOW] == 0 then
+          rejected = true
+          takes_nothing = takes_nothing or ask[OVERDRAFT] == 0
+        end
+      end
+      status = status + STATUS_SIZE
     end
-    rows[at], fits[at] = row, within
-  end
-  local statuses = {}
-  for at = 1, count do
-    local row, within, delay, retry = rows[at], fits[at], 0, 0
-    local ops = operations(row[ALGORITHM])
-    local state, mode, hits = state_of(row, ops), row[MODE], row[HITS]
-    if row[ALGORITHM] == LEAKY_BUCKET and mode == TAKE and hits > 0 and within and not rejected then
-      delay = ops.reset_after(state, row, now)
+    if changed then break end
+    for at = first, last, 2 do
+      local key, ask = plan[at], asks[plan[at + 1]]
+      local algorithm, drain, mode = ask[ALGORITHM], ask[DRAIN], ask[MODE]
+      local within, units, wait = out[size + 1] == 1, used[key], 0
+      if mode == TAKE and ask[HITS] > 0 then
+        local passes = within and not rejected
+        if passes and algorithm == LEAKY_BUCKET then wait = ceil_div(units, drain) end
+        if (passes or ask[OVERDRAFT] == 1) and not takes_nothing then
+          if not drain and algorithm ~= FIXED_WINDOW then notes[algorithm](key, ask) end
+          units = units + ask[TAKEN]
+          if units > HITS_MAX then units = HITS_MAX end
+          used[key], moved[key] = units, ask
+        end
+      elseif mode == REFUND and ask[HITS] > 0 and units > 0 and not rejected then
+        if not drain and algorithm ~= FIXED_WINDOW then
+          refunds[algorithm](key, ask)
+          units = used[key]
+        else
+          units = max(0, units - ask[TAKEN])
+          if units == 0 then
+            if drain then
+              --@ bucket.clear
+            else
+              --@ fixed_window.clear
+            end
+          end
+        end
+        used[key], moved[key] = units, ask
+        if stored_ats[key] then stored_ats[key] = -1 end
+      end
+      local left, reset = ask[CAPACITY] - units, nil
+      if left < 0 then left = 0 end
+      if drain then
+        --@ bucket.report
+      else
+        reset = resets[key]
+      end
+      if not within and ask[TESTED] <= ask[CAPACITY] then
+        if drain then
+          --@ bucket.retry
+        elseif algorithm == FIXED_WINDOW then
+          wait = reset
+        else
+          wait = retries[algorithm](key, ask)
+        end
+      end
+      out[size + 2], out[size + 3], out[size + 4] = left, reset, wait
+      size = size + STATUS_SIZE
     end
-    local moves = (mode == REFUND and not rejected)
-      or (mode == TAKE and (row[OVERDRAFT] == 1 or (within and not rejected)))
-    if moves and hits > 0 and not takes_nothing then move(row, ops, state) end
-    if not within then retry = retry_after(row, ops, state) end
-    statuses[at] = pack(STATUS, within and 1 or 0, ops.remaining(state, row, now),
-      ops.reset_after(state, row, now), retry, delay)
+    row = last + 1
   end
-  return table.concat(statuses)
+  --@ write.moved
 end
+if size <= VALUES_MAX then return pack('<' .. rep(STATUS, size / STATUS_SIZE), spread(out)) end
 local replies = {}
-for request = 3, #ARGV do replies[request - 2] = decide(ARGV[request]) end
-for index, row in pairs(moved) do
-  local ops, state, key = operations(row[ALGORITHM]), states[index], KEYS[index]
-  -- Where the clock has stepped back, also until it is where it was.
-  local ahead = max(0, (state.at or state[#state - 1] or now) - now)
-  local keep = ops.reset_after(state, row, now) + ahead + EXPIRY_SLACK
-  if replay then keep = keep + REPLAY_SLACK end
-  if not state.at and not state[1] then
-    call('DEL', key)
-  elseif ops.store then
-    ops.store(state, keep)
-  else
-    call('SET', key, ops.encode(state), 'PX', keep)
-  end
+for at = 1, size, STATUS_SIZE do
+  replies[#replies + 1] = pack('<' .. STATUS, spread(out, at, at + STATUS_SIZE - 1))
 end
-return replies
+return table.concat(replies)

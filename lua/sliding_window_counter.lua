@@ -1,102 +1,137 @@
 -- Counts of sub-windows. State: a record for each that is not empty, its start and count, oldest
 -- first; in Lua two numbers each in one list.
-local function counter()
+if has_counters then
   -- The longest sub-window whose square fits 53 bits.
   local SQUARE_FITS = 94906265
-  local function moment(state, now) return max(now, state[#state - 1] or 0) end
-  local function fades(row, at) return at + row[A] * row[B] end
-  local function leaves(row, at) return fades(row, at) + row[B] end
-  local function countable(row, count)
-    if row[B] <= SQUARE_FITS then return count end
-    return min(count, floor_div(HITS_MAX, row[B]))
+  local states, stored_sizes = {}, {}
+  local function floor_div(a, b)
+    local quotient = floor(a / b)
+    if quotient * b > a then return quotient - 1 end
+    return quotient
   end
-  local function overlap(row, count, left)
-    if row[ALGORITHM] == COUNTER or left >= row[B] then return count end
-    count = countable(row, count)
-    if count * left <= HITS_MAX then return ceil_div(count * left, row[B]) end
-    local whole = floor_div(count, row[B])
-    return whole * left + ceil_div((count - whole * row[B]) * left, row[B])
+  local function moment(state) return max(now, state[#state - 1] or 0) end
+  local function fades(ask, at) return at + ask[A] * ask[B] end
+  local function leaves(ask, at) return fades(ask, at) + ask[B] end
+  local function countable(ask, count)
+    if ask[B] <= SQUARE_FITS then return count end
+    return min(count, floor_div(HITS_MAX, ask[B]))
   end
-  -- Where in the list the first sub-window stands that counts at `now`.
-  local function first_live(state, row, now)
-    local first = 1
-    while state[first] and leaves(row, state[first]) <= now do first = first + 2 end
+  local function overlap(ask, count, left)
+    if ask[ALGORITHM] == COUNTER or left >= ask[B] then return count end
+    count = countable(ask, count)
+    if count * left <= HITS_MAX then return ceil_div(count * left, ask[B]) end
+    local whole_hits = floor_div(count, ask[B])
+    return whole_hits * left + ceil_div((count - whole_hits * ask[B]) * left, ask[B])
+  end
+  -- Where in the list the first sub-window stands that counts at `at`.
+  local function first_live(state, ask, at)
+    local first, gone = 1, at - (ask[A] + 1) * ask[B]
+    while state[first] and state[first] <= gone do first = first + 2 end
     return first
   end
-  local function drop_gone(state, row, now)
-    local first, size = first_live(state, row, now), #state
+  local function drop_gone(key, ask)
+    local state = states[key]
+    local first, size = first_live(state, ask, moment(state)), #state
     if first == 1 then return end
     for at = 1, size do state[at] = state[at + first - 1] end
+    stored_sizes[key] = nil
   end
-  local function used(state, row, now)
-    now = moment(state, now)
-    local sum = 0
-    for at = first_live(state, row, now), #state, 2 do
-      local fading = max(0, now - fades(row, state[at]))
-      sum = min(sum + overlap(row, state[at + 1], row[B] - fading), HITS_MAX)
+  local function sum(state, ask)
+    local at, total = moment(state), 0
+    local fading = at - ask[A] * ask[B]
+    for index = first_live(state, ask, at), #state, 2 do
+      local count = state[index + 1]
+      if state[index] < fading then count = overlap(ask, count, ask[B] - (fading - state[index])) end
+      total = total + count
+      if total > HITS_MAX then total = HITS_MAX end
     end
-    return sum
+    return total
+  end
+  local function measure(key, ask)
+    local state = states[key]
+    used[key], resets[key] = sum(state, ask), 0
+    if state[1] then resets[key] = max(0, leaves(ask, state[#state - 1]) - moment(state)) end
+  end
+  local function open(key, ask)
+    local raw, state = values[key] or '', {}
+    local records = floor(#raw / RECORD_BYTES)
+    stored_sizes[key] = nil
+    if records > 0 then
+      state = { decode('<' .. rep('I6I7', records), raw) }
+      state[#state] = nil
+      stored_ats[key] = state[#state - 1]
+      if #raw == records * RECORD_BYTES then stored_sizes[key] = #state end
+    end
+    states[key] = state
+    measure(key, ask)
+  end
+  local function note(key, ask)
+    drop_gone(key, ask)
+    local state = states[key]
+    local at = moment(state)
+    local start, size = at - at % ask[B], #state
+    if state[size - 1] == start then
+      state[size] = min(state[size] + ask[HITS], HITS_MAX)
+    else
+      state[size + 1], state[size + 2] = start, ask[HITS]
+    end
+    resets[key] = leaves(ask, start) - at
+  end
+  local function refund(key, ask)
+    drop_gone(key, ask)
+    local state, left = states[key], ask[HITS]
+    stored_sizes[key] = nil
+    for at = #state, 2, -2 do
+      if state[at] > left then
+        state[at] = state[at] - left
+        break
+      end
+      left = left - state[at]
+      state[at], state[at - 1] = nil, nil
+    end
+    measure(key, ask)
+    if used[key] == 0 then
+      states[key], resets[key] = {}, 0
+    end
+  end
+  -- Its expiry follows from the newest sub-window. Where only that one's count has changed, only
+  -- that is written.
+  local function store(key, ask)
+    local state = states[key]
+    local size = #state
+    local lasts = stored_ats[key] == state[size - 1]
+    if lasts and stored_sizes[key] == size and not replay then
+      local offset = string.format('%d', size / 2 * RECORD_BYTES - 7)
+      call('SETRANGE', KEYS[key], offset, pack('<I7', state[size]))
+      return nil, true
+    end
+    local raw = pack('<' .. rep('I6I7', size / 2), spread(state))
+    return raw, lasts, leaves(ask, state[size - 1]) + EXPIRY_SLACK, true
   end
   -- The first moment at which a fading sub-window weighs no more than `room`: with the most
   -- milliseconds left for which it does.
-  local function fits(row, at, count, room)
-    if row[ALGORITHM] == COUNTER or count == 0 then return leaves(row, at) end
-    count = countable(row, count)
-    local left = min(floor(room / count * row[B]), row[B])
-    while left > 0 and overlap(row, count, left) > room do left = left - 1 end
-    while left < row[B] and overlap(row, count, left + 1) <= room do left = left + 1 end
-    return leaves(row, at) - left
+  local function fits(ask, at, count, room)
+    if ask[ALGORITHM] == COUNTER or count == 0 then return leaves(ask, at) end
+    count = countable(ask, count)
+    local left = min(floor(room / count * ask[B]), ask[B])
+    while left > 0 and overlap(ask, count, left) > room do left = left - 1 end
+    while left < ask[B] and overlap(ask, count, left + 1) <= room do left = left + 1 end
+    return leaves(ask, at) - left
   end
-  return {
-    load = function(raw)
-      if not raw then return {} end
-      local records = #raw / RECORD_BYTES
-      local state = { decode('<' .. string.rep('I6I7', records), raw) }
-      state[#state] = nil
-      return state
-    end,
-    encode = function(state) return pack('<' .. string.rep('I6I7', #state / 2), spread(state)) end,
-    remaining = function(state, row, now) return max(0, row[LIMIT] - used(state, row, now)) end,
-    take = function(state, row, now)
-      now = moment(state, now)
-      drop_gone(state, row, now)
-      local start, size = now - now % row[B], #state
-      if state[size - 1] == start then
-        state[size] = min(state[size] + row[HITS], HITS_MAX)
-      else
-        state[size + 1], state[size + 2] = start, row[HITS]
+  local function retry(key, ask)
+    local state = states[key]
+    local at, room, later = moment(state), ask[CAPACITY] - ask[TESTED], 0
+    for index = #state - 1, first_live(state, ask, at), -2 do
+      local through = later + state[index + 1]
+      if through > room then
+        return max(1, fits(ask, state[index], state[index + 1], room - later) - at)
       end
-    end,
-    unused = function(state, row, now) return used(state, row, now) == 0 end,
-    refund = function(state, row, now)
-      drop_gone(state, row, moment(state, now))
-      local left = row[HITS]
-      for at = #state, 2, -2 do
-        if state[at] > left then
-          state[at] = state[at] - left
-          return
-        end
-        left = left - state[at]
-        state[at], state[at - 1] = nil, nil
-      end
-    end,
-    clear = function(state)
-      for at = #state, 1, -1 do state[at] = nil end
-    end,
-    reset_after = function(state, row, now)
-      if #state == 0 then return 0 end
-      return max(0, leaves(row, state[#state - 1]) - moment(state, now))
-    end,
-    retry_after = function(state, row, now)
-      now = moment(state, now)
-      local room, later = row[LIMIT] - row[HITS], 0
-      for at = #state - 1, first_live(state, row, now), -2 do
-        local through = later + state[at + 1]
-        if through > room then return max(1, fits(row, state[at], state[at + 1], room - later) - now) end
-        later = through
-      end
-      return 1
-    end,
-  }
+      later = through
+    end
+    return 1
+  end
+  for algorithm = COUNTER, WEIGHTED_COUNTER do
+    opens[algorithm], stores[algorithm] = open, store
+    notes[algorithm], refunds[algorithm], retries[algorithm] = note, refund, retry
+  end
 end
-makers[COUNTER], makers[WEIGHTED_COUNTER] = counter, counter

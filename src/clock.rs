@@ -1,8 +1,8 @@
 //! The time, which tests can turn. The only place that reads the machine's clocks.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The latest moment that states can hold: milliseconds since the epoch in 6 bytes, less the
@@ -48,6 +48,13 @@ impl Clock for FakeClock {
     fn now_ms(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Microseconds since the process first asked: for spans, which wall clocks that step would bend.
+#[allow(clippy::disallowed_methods)] // this is the clock
+pub fn uptime_us() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Measures how long something takes, for metrics.

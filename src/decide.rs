@@ -85,7 +85,7 @@ impl Outcome {
 
 impl Ask {
     /// The hits that are tested: overdraft tests for one, and so does an ask for none.
-    const fn tested_hits(&self) -> u64 {
+    pub(crate) const fn tested_hits(&self) -> u64 {
         if self.limit.overdraft() || self.hits == 0 { 1 } else { self.hits }
     }
 

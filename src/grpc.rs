@@ -99,7 +99,10 @@ fn status_of(error: DecideError) -> Status {
             match error {
                 StoreError::Timeout => Status::unavailable("the store did not answer in time"),
                 // What the store said may name hosts and keys: that is for the log.
-                StoreError::Unavailable(_) | StoreError::Refused(_) | StoreError::Garbled(_) => {
+                StoreError::Unavailable(_)
+                | StoreError::Refused(_)
+                | StoreError::Broken(_)
+                | StoreError::Garbled(_) => {
                     Status::unavailable("the store cannot decide; the server's log says why")
                 }
             }

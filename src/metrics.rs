@@ -40,7 +40,7 @@ pub struct Metrics {
     pub evalsha_seconds: Histogram,
     /// Whether the store decides.
     pub store_up: Gauge,
-    errors: [(&'static str, Counter); 4],
+    errors: [(&'static str, Counter); StoreError::KINDS.len()],
     reload_accepted: Counter,
     reloaded_at: Gauge,
     memory_keys: Gauge,

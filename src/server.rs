@@ -24,7 +24,7 @@ use crate::service::{Rules, Service};
 use crate::settings::{Serve, StoreUrl};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{Options, RedisStore, Shared};
 use worker::Worker;
 
 /// How long calls in flight may take once the service is told to end.
@@ -52,8 +52,14 @@ struct Parts {
     settings: Serve,
     rules: Arc<Rules>,
     metrics: Metrics,
-    memory: Option<Arc<MemoryStore>>,
+    stores: Stores,
     in_flight: Arc<Semaphore>,
+}
+
+/// What the stores of all threads have in common.
+enum Stores {
+    Memory(Arc<MemoryStore>),
+    Redis(Options, Arc<Shared>),
 }
 
 /// Loads the limits, prepares the store and binds the ports.
@@ -63,15 +69,13 @@ struct Parts {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics = Metrics::new().map_err(|error| format!("metrics: {error}"))?;
     let rules = parse::load(&settings.limits).map_err(|errors| errors.to_string())?;
-    let memory = matches!(settings.store, StoreUrl::Memory)
-        .then(|| Arc::new(MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock))));
-    metrics.store_up.set(if memory.is_some() { 1.0 } else { 0.0 });
+    let stores = Stores::of(&settings, &metrics);
     metrics.loaded(SystemClock.now_ms());
     let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
     let http = listen("--http-addr", settings.http_addr).await?;
     let rules = Arc::new(Rules::new(rules, &metrics, "tg"));
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
-    let parts = Arc::new(Parts { settings, rules, metrics, memory, in_flight });
+    let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight });
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
@@ -82,18 +86,42 @@ async fn listen(flag: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(addr).await.map_err(|error| format!("{flag} {addr}: {error}"))
 }
 
+impl Stores {
+    fn of(settings: &Serve, metrics: &Metrics) -> Self {
+        match &settings.store {
+            StoreUrl::Memory => {
+                metrics.store_up.set(1.0);
+                let clock = Arc::new(SystemClock);
+                Self::Memory(Arc::new(MemoryStore::new(settings.memory_max_keys, clock)))
+            }
+            StoreUrl::Redis(url) => {
+                metrics.store_up.set(0.0);
+                let options = Options {
+                    url: url.clone(),
+                    timeout: settings.store_timeout,
+                    batch_max: settings.store_batch_max,
+                };
+                let shared = Shared::new(settings.deny_cache(), metrics.clone());
+                Self::Redis(options, Arc::new(shared))
+            }
+        }
+    }
+
+    /// The store for this thread.
+    fn open(&self) -> Result<Store, String> {
+        Ok(match self {
+            Self::Memory(memory) => Store::Memory(Arc::clone(memory)),
+            Self::Redis(options, shared) => {
+                Store::Redis(Box::new(RedisStore::connect(options, Arc::clone(shared))?))
+            }
+        })
+    }
+}
+
 impl Parts {
     /// A service for this thread, with a connection of its own to the store.
     fn service(&self) -> Result<Service, String> {
-        let store = match (&self.memory, &self.settings.store) {
-            (Some(memory), _) => Store::Memory(Arc::clone(memory)),
-            (None, StoreUrl::Redis(url)) => {
-                let timeout = self.settings.store_timeout;
-                let redis = RedisStore::connect(url, timeout, self.metrics.clone())?;
-                Store::Redis(Box::new(redis))
-            }
-            (None, StoreUrl::Memory) => return Err("no memory store".to_owned()),
-        };
+        let store = self.stores.open()?;
         Ok(Service::new(Arc::clone(&self.rules), store, self.metrics.clone()))
     }
 

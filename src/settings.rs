@@ -12,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::request::Bounds;
+use crate::store::redis::deny;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -87,6 +88,15 @@ pub struct Serve {
     /// How long a decision may wait for the store; Envoy waits 20ms for the answer
     #[arg(long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
     pub store_timeout: Duration,
+    /// Requests that one script run in Redis decides, at most
+    #[arg(long, env = "TIDEGATE_STORE_BATCH_MAX", default_value_t = 64, value_parser = batch_max, value_name = "N")]
+    pub store_batch_max: usize,
+    /// How long a limit that Redis said is full may reject without asking again
+    #[arg(long, env = "TIDEGATE_DENY_CACHE_TTL", default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    pub deny_cache_ttl: Duration,
+    /// Full limits that are remembered so; 0 remembers none
+    #[arg(long, env = "TIDEGATE_DENY_CACHE_MAX_KEYS", default_value_t = 100_000, value_parser = deny_max, value_name = "N")]
+    pub deny_cache_max_keys: usize,
     /// Counters that the memory store holds; at the bound, those nearest to idle go first
     #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
     pub memory_max_keys: usize,
@@ -115,6 +125,11 @@ impl Serve {
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or(cores)
+    }
+
+    /// How much the deny cache holds, and for how long.
+    pub const fn deny_cache(&self) -> deny::Bounds {
+        deny::Bounds { keys_max: self.deny_cache_max_keys, ttl: self.deny_cache_ttl }
     }
 
     /// How much a request may bring.
@@ -268,6 +283,15 @@ fn within(text: &str, max: usize) -> Result<usize, String> {
 
 fn count(text: &str) -> Result<usize, String> {
     within(text, 1_000_000)
+}
+
+/// The script addresses requests with two bytes.
+fn batch_max(text: &str) -> Result<usize, String> {
+    within(text, 1_024)
+}
+
+fn deny_max(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { within(text, 1_000_000_000) }
 }
 
 fn threads_max(text: &str) -> Result<usize, String> {

@@ -61,13 +61,15 @@ pub enum StoreError {
     Unavailable(String),
     /// It answered with an error: nothing was taken.
     Refused(String),
+    /// A key holds what is no state: nothing was taken.
+    Broken(String),
     /// Its answer could not be read: the hits may have been taken.
     Garbled(String),
 }
 
 impl StoreError {
     /// All values of the metric label `kind`.
-    pub const KINDS: [&'static str; 4] = ["timeout", "unavailable", "refused", "garbled"];
+    pub const KINDS: [&'static str; 5] = ["timeout", "unavailable", "refused", "broken", "garbled"];
 
     /// The value of the metric label `kind`.
     pub const fn kind(&self) -> &'static str {
@@ -75,6 +77,7 @@ impl StoreError {
             Self::Timeout => "timeout",
             Self::Unavailable(_) => "unavailable",
             Self::Refused(_) => "refused",
+            Self::Broken(_) => "broken",
             Self::Garbled(_) => "garbled",
         }
     }
@@ -86,6 +89,7 @@ impl fmt::Display for StoreError {
             Self::Timeout => f.write_str("the store did not answer in time"),
             Self::Unavailable(why) => write!(f, "the store cannot be reached: {why}"),
             Self::Refused(why) => write!(f, "the store refused: {why}"),
+            Self::Broken(why) => write!(f, "a key holds what is no state: {why}"),
             Self::Garbled(what) => write!(f, "the store's answer cannot be read: {what}"),
         }
     }
@@ -110,8 +114,7 @@ impl Store {
     pub async fn decide(&self, asks: Vec<Ask>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.decide(&asks, at_ms)),
-            // Boxed, for its future is large and the memory store should not carry it.
-            Self::Redis(redis) => Box::pin(redis.decide(&asks, at_ms)).await,
+            Self::Redis(redis) => redis.decide(asks, at_ms).await,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::service::{Answer, DecideError, LimitStatus, Rules, Service, Snapshot}
 use crate::settings::{Simulate, StoreUrl};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{Options, RedisStore, Shared, deny};
 use summary::Summary;
 use trace::Recorded;
 
@@ -106,7 +106,11 @@ async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> 
         let keys_max = u32::MAX as usize;
         return Ok(Store::Memory(Arc::new(MemoryStore::new(keys_max, Arc::new(SystemClock)))));
     };
-    let redis = RedisStore::connect(url, STORE_TIMEOUT, metrics.clone())?;
+    let options = Options { url: url.clone(), timeout: STORE_TIMEOUT, batch_max: 1 };
+    // A replay's clock is not this one: nothing is denied from memory.
+    let deny = deny::Bounds { keys_max: 0, ttl: Duration::ZERO };
+    let shared = Arc::new(Shared::new(deny, metrics.clone()));
+    let redis = RedisStore::connect(&options, shared)?;
     redis.connected(STORE_TIMEOUT).await.map_err(|error| format!("--store: {error}"))?;
     Ok(Store::Redis(Box::new(redis)))
 }
@@ -166,10 +170,10 @@ impl Replay {
     }
 
     async fn clean_up(&mut self) -> Result<(), String> {
-        let keys = std::mem::take(&mut self.keys).into_iter().collect();
+        let keys: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
         match self.service.store() {
             Store::Redis(redis) => redis
-                .remove(keys)
+                .remove(&keys)
                 .await
                 .map_err(|error| format!("keys {}* remain: {error}", self.prefix)),
             Store::Memory(_) => Ok(()),

@@ -40,3 +40,15 @@ pub fn peek(name: &str, limit: &Limit) -> Ask {
 pub fn refund(name: &str, limit: &Limit, hits: u64) -> Ask {
     Ask { mode: Mode::Refund, hits, ..take(name, limit) }
 }
+
+/// An ask for one hit an hour of every algorithm in turn, with hits to spare.
+pub fn mixed(count: usize) -> Vec<Ask> {
+    let mixed = (0..count).map(|at| {
+        let algorithm = Algorithm::ALL[at % Algorithm::ALL.len()];
+        let burst = (algorithm == Algorithm::Gcra).then_some(100);
+        let spec =
+            LimitSpec { algorithm, hits: 100, period_ms: 3_600_000, burst, ..LimitSpec::default() };
+        take(&format!("{at}"), &checked(&spec))
+    });
+    mixed.collect()
+}

@@ -1,12 +1,13 @@
 //! The script in Redis and the arithmetic in Rust are the same: random requests run through both
-//! at the same moments, and after each the decisions and the stored bytes are equal.
+//! at the same moments, and after each run the decisions and the stored bytes are equal. Runs
+//! have one request or several on the same few counters, which Rust decides one after the other.
 //!
 //! `TIDEGATE_PROPERTY_SEED` replays a run, `TIDEGATE_PROPERTY_STEPS` makes it longer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 use fred::bytes::Bytes;
 use fred::clients::Client;
@@ -16,7 +17,6 @@ use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
 use tidegate::decide::{Ask, Mode};
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
-use tidegate::metrics::Metrics;
 use tidegate::store::Decision;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisStore;
@@ -25,9 +25,7 @@ use crate::asks;
 use crate::dice::{Dice, number_from_env};
 use crate::draw::{draw_spec, redraw_numbers};
 use crate::support::servers::{RedisServer, Version};
-
-/// For a connection, and for one command on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(20);
+use crate::support::stores::store_on;
 
 /// Both stores, and what the run has met so far.
 struct SideBySide {
@@ -47,6 +45,10 @@ struct Seen {
     delayed: u64,
     debts: u64,
     log_bytes_max: usize,
+    /// Runs in which a counter was asked more than once.
+    shared: u64,
+    /// Of those, runs in which one gave hits back.
+    refunded: u64,
 }
 
 /// A few counters that requests ask about for a while.
@@ -69,8 +71,7 @@ struct Counter {
 
 impl SideBySide {
     async fn on(server: &RedisServer) -> Self {
-        let redis = RedisStore::connect(&server.url(), DEADLINE, Metrics::new().unwrap()).unwrap();
-        redis.connected(DEADLINE).await.unwrap();
+        let redis = store_on(server).await;
         let config = Config::from_url(&server.url()).unwrap();
         let reader = Builder::from_config(config).build().unwrap();
         reader.init().await.unwrap();
@@ -78,26 +79,36 @@ impl SideBySide {
         Self { memory, redis, reader, seen: Seen::default() }
     }
 
-    /// Decides in both stores, compares, and returns what both said.
-    async fn decide(&mut self, asks: &[Ask], now_ms: u64) -> Result<Decision, String> {
-        let rust = self.memory.decide(asks, Some(now_ms));
-        let lua = self.redis.decide(asks, Some(now_ms)).await;
-        let lua = lua.map_err(|error| format!("at {now_ms}, {asks:#?}: {error}"))?;
-        if rust != lua {
-            return Err(format!("at {now_ms}, {asks:#?}\nRust: {rust:#?}\nLua: {lua:#?}"));
+    /// Decides in both stores, in Redis in one run, compares, and returns what both said.
+    async fn decide(&mut self, run: &[Vec<Ask>], now_ms: u64) -> Result<Vec<Decision>, String> {
+        let requests: Vec<&[Ask]> = run.iter().map(Vec::as_slice).collect();
+        let lua = self.redis.decide_all(&requests, Some(now_ms)).await;
+        let lua = lua.map_err(|error| format!("at {now_ms}, {run:#?}: {error}"))?;
+        let mut rust = Vec::new();
+        for (asks, lua) in run.iter().zip(&lua) {
+            let decision = self.memory.decide(asks, Some(now_ms));
+            if decision != *lua {
+                let at = rust.len();
+                return Err(format!(
+                    "at {now_ms}, request {at} of {run:#?}\nRust: {decision:#?}\nLua: {lua:#?}"
+                ));
+            }
+            self.seen.count(asks, &decision);
+            rust.push(decision);
         }
+        let asks: Vec<&Ask> = run.iter().flatten().collect();
         let keys: Vec<&[u8]> = asks.iter().map(|ask| ask.key.as_bytes()).collect();
         let stored: Vec<Option<Bytes>> = self.reader.mget(keys).await.unwrap();
         for (ask, lua) in asks.iter().zip(stored) {
             let rust = self.memory.encoded(&ask.key);
             if rust.as_deref() != lua.as_deref() {
                 return Err(format!(
-                    "stored at {now_ms} by {ask:#?}\nRust: {rust:?}\nLua: {lua:?}"
+                    "stored at {now_ms} by {ask:#?} of {run:#?}\nRust: {rust:?}\nLua: {lua:?}"
                 ));
             }
             self.seen.count_bytes(ask, rust.map_or(0, |bytes| bytes.len()));
         }
-        self.seen.count(asks, &rust);
+        self.seen.count_run(run);
         Ok(rust)
     }
 }
@@ -115,6 +126,14 @@ impl Seen {
         }
     }
 
+    fn count_run(&mut self, run: &[Vec<Ask>]) {
+        let keys: HashSet<_> = run.iter().flatten().map(|ask| ask.key.as_bytes()).collect();
+        if keys.len() < run.iter().flatten().count() {
+            self.shared += 1;
+            self.refunded += u64::from(run.iter().flatten().any(|ask| ask.mode == Mode::Refund));
+        }
+    }
+
     fn count_bytes(&mut self, ask: &Ask, bytes: usize) {
         if ask.limit.algorithm() == Algorithm::SlidingWindowLog {
             self.log_bytes_max = self.log_bytes_max.max(bytes);
@@ -128,6 +147,7 @@ impl Seen {
         // Drawn in episodes: their number varies widely from seed to seed.
         assert!(self.never > some / 10 && self.delayed > 0 && self.debts > 0, "{self:?}");
         assert!(self.log_bytes_max > 40 * 13, "{self:?}");
+        assert!(self.shared > 10 * some && self.refunded > some, "{self:?}");
     }
 }
 
@@ -205,6 +225,22 @@ impl Episode {
         redraw_numbers(dice, &mut self.counters[at].spec);
     }
 
+    /// Requests for one run, among which a limit may change.
+    fn draw_run(&mut self, dice: &mut Dice) -> Vec<Vec<Ask>> {
+        let requests = match dice.within(0..=9) {
+            0..=4 => 1,
+            5..=8 => dice.within(2..=6),
+            _ => dice.within(7..=24),
+        };
+        let requests = (0..requests).map(|_| {
+            if dice.one_in(60) {
+                self.change_a_limit(dice);
+            }
+            self.draw_asks(dice)
+        });
+        requests.collect()
+    }
+
     fn draw_asks(&self, dice: &mut Dice) -> Vec<Ask> {
         let mut left: Vec<&Counter> = self.counters.iter().collect();
         let count = dice.within(1..=left.len().min(5) as u64);
@@ -252,10 +288,11 @@ async fn run(both: &mut SideBySide, dice: &mut Dice, steps: u64) -> Result<(), S
             if dice.one_in(if episode.calm { 100 } else { 12 }) {
                 episode.change_a_limit(dice);
             }
-            let asks = episode.draw_asks(dice);
-            let decision = both.decide(&asks, episode.now_ms).await;
-            let decision = decision.map_err(|error| format!("step {step}: {error}"))?;
-            let waits = decision.statuses.iter().flat_map(|status| {
+            let requests = episode.draw_run(dice);
+            let decisions = both.decide(&requests, episode.now_ms).await;
+            let decisions = decisions.map_err(|error| format!("step {step}: {error}"))?;
+            let statuses = decisions.iter().flat_map(|decision| &decision.statuses);
+            let waits = statuses.flat_map(|status| {
                 [Some(status.reset_after_ms), status.retry_after_ms, Some(status.delay_ms)]
             });
             let waits = waits.flatten().filter(|wait_ms| *wait_ms <= MOMENT_MAX_MS);

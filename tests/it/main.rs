@@ -3,6 +3,7 @@
 mod algorithms;
 mod asks;
 mod cli;
+mod deny_cache;
 mod dice;
 mod draw;
 mod exact;
@@ -14,5 +15,6 @@ mod limits_files;
 mod lua_and_rust;
 mod memory_store;
 mod redis_store;
+mod script_runs;
 mod support;
 mod vectors;

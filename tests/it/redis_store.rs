@@ -2,35 +2,23 @@
 //! what happens when the server forgets or holds something else.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use tidegate::decide::Ask;
+use tidegate::decide::{Ask, Mode};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
-use tidegate::metrics::Metrics;
+use tidegate::store::StoreError;
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Decision, StoreError};
 
-use crate::asks::{checked, limit, peek, refund, take};
+use crate::asks::{checked, limit, mixed, peek, refund, take};
+use crate::dice::Dice;
 use crate::support::servers::{RedisServer, Reply, Version};
-
-/// For a connection, and for one command on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(20);
+use crate::support::stores::{DEADLINE, decide, store_on};
 
 /// A moment in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 
 /// More than any test takes.
 const HOUR_MS: u64 = 3_600_000;
-
-async fn connect(server: &RedisServer) -> RedisStore {
-    let store = RedisStore::connect(&server.url(), DEADLINE, Metrics::new().unwrap()).unwrap();
-    store.connected(DEADLINE).await.unwrap();
-    store
-}
-
-async fn decide(store: &RedisStore, asks: &[Ask]) -> Decision {
-    store.decide(asks, None).await.unwrap()
-}
 
 fn keys(server: &RedisServer) -> Vec<Vec<u8>> {
     let found = server.command(&["KEYS", "*"]).into_array();
@@ -57,23 +45,11 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
     stats.map_or(0, |stats| stats.split(',').next().unwrap().parse().unwrap())
 }
 
-/// An ask for one hit an hour of every algorithm in turn, with hits to spare.
-fn mixed(count: usize) -> Vec<Ask> {
-    let mixed = (0..count).map(|at| {
-        let algorithm = Algorithm::ALL[at % Algorithm::ALL.len()];
-        let burst = (algorithm == Algorithm::Gcra).then_some(100);
-        let spec =
-            LimitSpec { algorithm, hits: 100, period_ms: HOUR_MS, burst, ..LimitSpec::default() };
-        take(&format!("{at}"), &checked(&spec))
-    });
-    mixed.collect()
-}
-
 #[tokio::test]
 async fn a_request_of_64_limits_is_one_script_run() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         decide(&store, &mixed(1)).await;
         let before = server.evalsha_calls();
         let decision = decide(&store, &mixed(64)).await;
@@ -87,7 +63,7 @@ async fn a_request_of_64_limits_is_one_script_run() {
 async fn a_forgotten_script_costs_no_error_and_no_hit() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         for taken in 1..=5 {
             server.command(&["SCRIPT", "FLUSH"]);
             let decision = decide(&store, &mixed(1)).await;
@@ -100,13 +76,13 @@ async fn a_forgotten_script_costs_no_error_and_no_hit() {
 async fn requests_at_once_load_a_forgotten_script_and_none_fails() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = std::sync::Arc::new(connect(&server).await);
+        let store = Arc::new(store_on(&server).await);
         for round in 1..=5 {
             server.command(&["SCRIPT", "FLUSH"]);
             let requests: Vec<_> = (0..20)
                 .map(|_| {
-                    let store = std::sync::Arc::clone(&store);
-                    tokio::spawn(async move { store.decide(&mixed(1), None).await })
+                    let store = Arc::clone(&store);
+                    tokio::spawn(async move { store.decide(mixed(1), None).await })
                 })
                 .collect();
             for request in requests {
@@ -123,7 +99,7 @@ async fn requests_at_once_load_a_forgotten_script_and_none_fails() {
 async fn a_server_that_restarted_decides_as_soon_as_it_is_ready() {
     for version in Version::ALL {
         let mut server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         decide(&store, &mixed(6)).await;
         server.restart();
         let ready = async { while store.ready().await.is_err() {} };
@@ -138,7 +114,7 @@ async fn a_server_that_restarted_decides_as_soon_as_it_is_ready() {
 async fn every_key_expires_within_a_period_or_a_minute_after_it_is_idle() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         for period_ms in [50_000, HOUR_MS, 36_500 * 86_400_000] {
             server.command(&["FLUSHALL"]);
             for algorithm in Algorithm::ALL {
@@ -161,11 +137,57 @@ async fn every_key_expires_within_a_period_or_a_minute_after_it_is_idle() {
     }
 }
 
+/// Takes from and gives back to one counter under these limits in turn, on the server's own clock,
+/// where a write may leave the expiry as it is: the key expires, and not before it is idle.
+async fn expires_when_idle(server: &RedisServer, store: &RedisStore, limits: &[Limit]) {
+    const SLACK_MS: u64 = 2_000;
+    let mut dice = Dice::of_seed(7);
+    for _ in 0..300 {
+        let limit = dice.pick(limits);
+        let mode = if dice.one_in(6) { Mode::Refund } else { Mode::Take };
+        let ask = Ask { hits: dice.within(1..=4), mode, ..take("counter", &limit) };
+        let decision = decide(store, std::slice::from_ref(&ask)).await;
+        let Reply::Int(ttl_ms) = about_key(server, &["PTTL"], ask.key.as_bytes()) else {
+            panic!("{ask:?}")
+        };
+        assert_ne!(ttl_ms, -1, "{ask:?} never expires");
+        let (ttl_ms, status) = (u64::try_from(ttl_ms).unwrap_or(0), decision.statuses[0]);
+        if !decision.allowed || status.remaining == limit.capacity() {
+            continue;
+        }
+        assert!(ttl_ms >= status.reset_after_ms, "{ask:?}: {ttl_ms}, {status:?}");
+        // Of a limit that was just raised, the key may stay as long as under the old one.
+        let most_ms = status.reset_after_ms + limit.period_ms().max(60_000) + SLACK_MS;
+        assert!(limits.len() > 1 || ttl_ms <= most_ms, "{ask:?}: {ttl_ms}, {status:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_expires_when_it_is_idle_however_often_it_was_written() {
+    for version in Version::ALL {
+        let server = RedisServer::start(version);
+        let store = store_on(&server).await;
+        for algorithm in Algorithm::ALL {
+            for period_ms in [40, 400, 100_000] {
+                let of_hits = |hits| {
+                    let burst = (algorithm == Algorithm::Gcra).then_some(5);
+                    let overdraft = hits > 60;
+                    let numbers = LimitSpec { hits, period_ms, overdraft, ..LimitSpec::default() };
+                    checked(&LimitSpec { algorithm, burst, ..numbers })
+                };
+                let (one, changing) = ([of_hits(61)], [7, 1, 60, 61].map(of_hits));
+                Box::pin(expires_when_idle(&server, &store, &one)).await;
+                Box::pin(expires_when_idle(&server, &store, &changing)).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn rejected_requests_and_reads_write_nothing() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         let full: Vec<_> = Algorithm::ALL.map(|algorithm| limit(algorithm, 1, HOUR_MS)).into();
         let takes: Vec<_> = full.iter().map(|limit| take("full", limit)).collect();
         assert!(decide(&store, &takes).await.allowed);
@@ -195,7 +217,7 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
 /// Takes a hit at each of these moments.
 async fn hit_at(store: &RedisStore, ask: &Ask, moments: std::ops::Range<u64>) {
     for at_ms in moments {
-        let decision = store.decide(std::slice::from_ref(ask), Some(at_ms)).await;
+        let decision = store.decide(vec![ask.clone()], Some(at_ms)).await;
         assert!(decision.unwrap().allowed, "at {at_ms}");
     }
 }
@@ -210,7 +232,7 @@ fn memory_usage(server: &RedisServer, ask: &Ask) -> u64 {
 #[tokio::test]
 async fn a_log_takes_at_most_40_bytes_a_hit_beyond_the_first() {
     let server = RedisServer::start(Version::Redis70);
-    let store = connect(&server).await;
+    let store = store_on(&server).await;
     let mut worst: (u64, u64, u64) = (0, 0, 1);
     for hits in [1, 10, 100, 1_000, 10_000] {
         let ask = take(&format!("{hits} hits"), &log_of(hits, hits));
@@ -238,7 +260,7 @@ async fn a_log_takes_at_most_40_bytes_a_hit_beyond_the_first() {
 #[tokio::test]
 async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
     let server = RedisServer::start(Version::Redis70);
-    let store = connect(&server).await;
+    let store = store_on(&server).await;
     let mut most = Vec::new();
     for hits in [10_u64, 10_000] {
         let ask = take(&format!("{hits} hits"), &log_of(hits, 2 * hits));
@@ -246,7 +268,7 @@ async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
         let mut reads_max = 0;
         for now_ms in (0..40).map(|at| START_MS + hits + at * (3 * hits / 40)) {
             let before = calls(&server, "getrange");
-            store.decide(std::slice::from_ref(&ask), Some(now_ms)).await.unwrap();
+            store.decide(vec![ask.clone()], Some(now_ms)).await.unwrap();
             reads_max = reads_max.max(calls(&server, "getrange") - before);
         }
         most.push(reads_max);
@@ -260,20 +282,20 @@ async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
 async fn what_is_no_state_under_a_key_is_an_error_or_overwritten() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         for algorithm in Algorithm::ALL {
             let ask = take("strange", &limit(algorithm, 5, HOUR_MS));
             let key = ask.key.as_bytes();
             server.command(&[b"SET".as_slice(), key, b"xyz"]);
-            let short = store.decide(std::slice::from_ref(&ask), None).await;
-            let refused = matches!(short, Err(StoreError::Refused(_)));
+            let short = store.decide(vec![ask.clone()], None).await;
+            let refused = matches!(short, Err(StoreError::Broken(_)));
             // Less than one sub-window counts as none.
             let none = algorithm == Algorithm::SlidingWindowCounter && short.is_ok();
             assert!(refused || none, "{version:?} {algorithm:?}: {short:?}");
             server.command(&[b"DEL".as_slice(), key]);
             server.command(&[b"LPUSH".as_slice(), key, b"xyz"]);
-            let list = store.decide(std::slice::from_ref(&ask), None).await;
-            let refused = matches!(list, Err(StoreError::Refused(_)));
+            let list = store.decide(vec![ask.clone()], None).await;
+            let refused = matches!(list, Err(StoreError::Broken(_)));
             // MGET sees no value in a list: the counter starts afresh there.
             assert!(refused || list.is_ok_and(|decision| decision.allowed), "{algorithm:?}");
         }
@@ -286,7 +308,7 @@ async fn what_is_no_state_under_a_key_is_an_error_or_overwritten() {
 async fn the_cpu_time_of_script_runs_is_measured() {
     const RUNS: u32 = 2_000;
     let server = RedisServer::start(Version::Redis70);
-    let store = connect(&server).await;
+    let store = store_on(&server).await;
     let three = |algorithm| -> Vec<Ask> {
         let limit = limit(algorithm, 1_000_000, HOUR_MS);
         (0..3).map(|at| take(&format!("{at}"), &limit)).collect()
@@ -304,7 +326,8 @@ async fn the_cpu_time_of_script_runs_is_measured() {
     for (name, asks, from_ms) in cases {
         let before = server.used_cpu();
         for run in 0..RUNS {
-            let decision = store.decide(&asks, Some(from_ms + u64::from(run))).await.unwrap();
+            let decision =
+                store.decide(asks.clone(), Some(from_ms + u64::from(run))).await.unwrap();
             assert!(decision.allowed, "{name}");
         }
         let each = (server.used_cpu() - before) / RUNS;
@@ -316,11 +339,11 @@ async fn the_cpu_time_of_script_runs_is_measured() {
 async fn a_server_that_answers_but_refuses_to_write_is_not_ready_until_it_does() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = connect(&server).await;
+        let store = store_on(&server).await;
         let memory = |max: &str| server.command(&["CONFIG", "SET", "maxmemory", max]);
         assert!(decide(&store, &mixed(3)).await.allowed, "{version:?}");
         memory("1");
-        let full = store.decide(&mixed(3), None).await;
+        let full = store.decide(mixed(3), None).await;
         assert!(matches!(full, Err(StoreError::Refused(_))), "{version:?}: {full:?}");
         assert!(matches!(store.ready().await, Err(StoreError::Refused(_))), "{version:?}");
         memory("0");

@@ -8,4 +8,5 @@
 pub mod client;
 pub mod process;
 pub mod servers;
+pub mod stores;
 pub mod tidegate;

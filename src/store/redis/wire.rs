@@ -1,4 +1,10 @@
 //! What goes to the script and comes back; `lua/contract.lua` has the same in words.
+//!
+//! A run has few allocations, however many requests it decides: its keys are slices of one buffer,
+//! what is asked alike of many counters is sent once, and a key that several requests name is found
+//! again by the hash that it brings.
+
+use std::io::Write;
 
 use fred::bytes::Bytes;
 use fred::types::Key;
@@ -7,41 +13,177 @@ use super::super::{Decision, Source, StoreError};
 use crate::decide::{Ask, Mode, Outcome, Status};
 use crate::limit::{Algorithm, Bucket, Shape};
 
+/// Bytes of one ask without its key.
+const ASK_BYTES: usize = 4 + 7 + 7 + 6 + 7 + 6;
+
 /// Bytes of one counter's row in a reply.
-const STATUS_BYTES: usize = 1 + 4 * 7;
+const STATUS_BYTES: usize = 1 + 3 * 7;
+
+/// How many of the asks sent last a next one is compared with; what it is like is nearly always
+/// among the limits of one request.
+const ALIKE_MAX: usize = 16;
 
 /// One run of the script.
+#[derive(Clone)]
 pub(super) struct Call {
     pub(super) keys: Vec<Key>,
     pub(super) args: Vec<Bytes>,
 }
 
 impl Call {
-    /// A run for one request.
-    pub(super) fn of(asks: &[Ask], at_ms: Option<u64>) -> Self {
-        let mut order: Vec<usize> = (0..asks.len()).collect();
-        order.sort_by_key(|at| is_log(&asks[*at]));
-        let whole = asks.iter().filter(|ask| !is_log(ask)).count();
-        let mut key_index = vec![0; asks.len()];
-        for (index, at) in order.iter().enumerate() {
-            key_index[*at] = index + 1;
+    /// A run that decides these requests in their order, of at most 65,535 asks together.
+    pub(super) fn of<'a, R>(requests: R, at_ms: Option<u64>) -> Self
+    where
+        R: Iterator<Item = &'a [Ask]> + Clone,
+    {
+        let mut run = Run::for_requests(requests.clone());
+        for asks in requests {
+            run.push(asks);
         }
-        let mut rows = Vec::with_capacity(39 * asks.len());
-        for (ask, key) in asks.iter().zip(key_index) {
-            push_row(&mut rows, ask, key);
-        }
-        let at = at_ms.map_or_else(Vec::new, |at_ms| at_ms.to_string().into_bytes());
-        let keys = order.into_iter().map(|at| asks[at].key.as_bytes().into()).collect();
-        let args = [at, whole.to_string().into_bytes(), rows].map(Bytes::from).to_vec();
-        Self { keys, args }
+        run.finish(at_ms)
     }
 }
 
-fn is_log(ask: &Ask) -> bool {
-    ask.limit.algorithm() == Algorithm::SlidingWindowLog
+/// A run while requests are added to it.
+struct Run<'a> {
+    /// The first ask of each key, of those that are read and written whole and of logs.
+    whole: Keys<'a>,
+    logs: Keys<'a>,
+    /// The asks in `sent`, which are all different unless they are many.
+    known: Vec<&'a Ask>,
+    sent: Vec<u8>,
+    plan: Vec<u8>,
+    /// Where in `plan` the index of a log stands, which come behind the others.
+    log_rows: Vec<usize>,
 }
 
-fn push_row(rows: &mut Vec<u8>, ask: &Ask, key: usize) {
+impl<'a> Run<'a> {
+    fn for_requests(requests: impl Iterator<Item = &'a [Ask]>) -> Self {
+        let (count, rows) =
+            requests.fold((0, 0), |(count, rows), asks| (count + 1, rows + asks.len()));
+        // No two asks of one request name the same key.
+        let shared = if count > 1 { rows } else { 0 };
+        Self {
+            whole: Keys::new(rows, shared),
+            logs: Keys::new(0, shared),
+            known: Vec::with_capacity(ALIKE_MAX),
+            sent: Vec::with_capacity(4 * ASK_BYTES),
+            plan: Vec::with_capacity(2 * count + 4 * rows),
+            log_rows: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, asks: &'a [Ask]) {
+        push_index(&mut self.plan, asks.len());
+        for ask in asks {
+            let log = ask.limit.algorithm() == Algorithm::SlidingWindowLog;
+            if log {
+                self.log_rows.push(self.plan.len());
+            }
+            let keys = if log { &mut self.logs } else { &mut self.whole };
+            push_index(&mut self.plan, keys.index_of(ask));
+            let known = self.known_like(ask);
+            push_index(&mut self.plan, known);
+        }
+    }
+
+    /// The index of an ask like this one, sent now if none was.
+    fn known_like(&mut self, ask: &'a Ask) -> usize {
+        let recent = self.known.len().saturating_sub(ALIKE_MAX);
+        let alike = self.known[recent..].iter().position(|known| is_alike(known, ask));
+        alike.map_or_else(
+            || {
+                push_ask(&mut self.sent, ask);
+                self.known.push(ask);
+                self.known.len()
+            },
+            |at| recent + at + 1,
+        )
+    }
+
+    fn finish(mut self, at_ms: Option<u64>) -> Call {
+        let whole = self.whole.asks.len();
+        for at in self.log_rows {
+            let index = usize::from(u16::from_le_bytes([self.plan[at], self.plan[at + 1]])) + whole;
+            self.plan[at..at + 2].copy_from_slice(&index.to_le_bytes()[..2]);
+        }
+        let keys = || self.whole.asks.iter().chain(&self.logs.asks).map(|ask| ask.key.as_bytes());
+        let mut bytes = Vec::with_capacity(keys().map(<[u8]>::len).sum());
+        keys().for_each(|key| bytes.extend_from_slice(key));
+        let bytes = Bytes::from(bytes);
+        let mut end = 0;
+        let slice = |key: &[u8]| {
+            let start = end;
+            end += key.len();
+            bytes.slice(start..end).into()
+        };
+        let keys = keys().map(slice).collect();
+        let args = vec![decimal(at_ms), decimal(Some(whole)), self.sent.into(), self.plan.into()];
+        Call { keys, args }
+    }
+}
+
+/// Different keys, in the order in which they came first.
+struct Keys<'a> {
+    asks: Vec<&'a Ask>,
+    /// Open addressing: a place is 0 or an index into `asks` and one more. Empty where no key
+    /// comes twice.
+    places: Vec<u16>,
+}
+
+impl<'a> Keys<'a> {
+    /// For some `expected` keys, of which `shared` at most are looked for again.
+    fn new(expected: usize, shared: usize) -> Self {
+        let places = if shared > 0 { (2 * shared).next_power_of_two() } else { 0 };
+        Self { asks: Vec::with_capacity(expected), places: vec![0; places] }
+    }
+
+    /// The index of an ask's key, from 1.
+    fn index_of(&mut self, ask: &'a Ask) -> usize {
+        if !self.places.is_empty() {
+            let mask = self.places.len() - 1;
+            let mut place = place_of(ask.key.hash()) & mask;
+            // Half of the places stay free.
+            while self.places[place] != 0 {
+                let index = usize::from(self.places[place]);
+                if self.asks[index - 1].key == ask.key {
+                    return index;
+                }
+                place = (place + 1) & mask;
+            }
+            let [low, high, ..] = (self.asks.len() + 1).to_le_bytes();
+            self.places[place] = u16::from_le_bytes([low, high]);
+        }
+        self.asks.push(ask);
+        self.asks.len()
+    }
+}
+
+/// A hash as far as it fits an index; the places are far fewer.
+const fn place_of(hash: u128) -> usize {
+    let [a, b, c, ..] = hash.to_le_bytes();
+    usize::from_le_bytes([a, b, c, 0, 0, 0, 0, 0])
+}
+
+fn is_alike(known: &Ask, ask: &Ask) -> bool {
+    (known.hits, known.mode, known.shadow) == (ask.hits, ask.mode, ask.shadow)
+        && known.limit == ask.limit
+}
+
+fn decimal(number: Option<impl std::fmt::Display>) -> Bytes {
+    let mut text = Vec::new();
+    if let Some(number) = number {
+        // Writing to a vector does not fail.
+        drop(write!(text, "{number}"));
+    }
+    text.into()
+}
+
+fn push_index(plan: &mut Vec<u8>, index: usize) {
+    plan.extend_from_slice(&index.to_le_bytes()[..2]);
+}
+
+fn push_ask(sent: &mut Vec<u8>, ask: &Ask) {
     let (algorithm, a, b): (u8, u64, u64) = match ask.limit.shape() {
         Shape::FixedWindow => (1, 0, 0),
         Shape::SlidingWindowLog => (2, 0, 0),
@@ -59,28 +201,42 @@ fn push_row(rows: &mut Vec<u8>, ask: &Ask, key: usize) {
         Mode::Peek => 1,
         Mode::Refund => 2,
     };
-    rows.extend_from_slice(&key.to_le_bytes()[..2]);
-    rows.extend_from_slice(&[algorithm, mode, ask.shadow.into(), ask.limit.overdraft().into()]);
-    rows.extend_from_slice(&ask.hits.to_le_bytes()[..7]);
-    rows.extend_from_slice(&ask.limit.capacity().to_le_bytes()[..7]);
-    rows.extend_from_slice(&ask.limit.period_ms().to_le_bytes()[..6]);
-    rows.extend_from_slice(&a.to_le_bytes()[..7]);
-    rows.extend_from_slice(&b.to_le_bytes()[..6]);
+    sent.extend_from_slice(&[algorithm, mode, ask.shadow.into(), ask.limit.overdraft().into()]);
+    sent.extend_from_slice(&ask.hits.to_le_bytes()[..7]);
+    sent.extend_from_slice(&ask.limit.capacity().to_le_bytes()[..7]);
+    sent.extend_from_slice(&ask.limit.period_ms().to_le_bytes()[..6]);
+    sent.extend_from_slice(&a.to_le_bytes()[..7]);
+    sent.extend_from_slice(&b.to_le_bytes()[..6]);
 }
 
-/// Reads the reply to a run for one request.
-pub(super) fn decision(asks: &[Ask], replies: &[Bytes]) -> Result<Decision, StoreError> {
-    let reply = replies.first().map_or(&[][..], |reply| &reply[..]);
-    if replies.len() != 1 || reply.len() != asks.len() * STATUS_BYTES {
-        let message = format!("{} bytes for {} counters", reply.len(), asks.len());
+/// Reads the reply to a run: a decision for each of its requests.
+pub(super) fn decisions<'a, R>(
+    requests: R,
+    reply: &[u8],
+) -> Result<impl Iterator<Item = Decision>, StoreError>
+where
+    R: Iterator<Item = &'a [Ask]> + Clone,
+{
+    let rows: usize = requests.clone().map(<[Ask]>::len).sum();
+    if reply.len() != rows * STATUS_BYTES {
+        let message = format!("{} bytes for {rows} counters", reply.len());
         return Err(StoreError::Garbled(message));
     }
-    let statuses: Vec<_> = reply.chunks_exact(STATUS_BYTES).map(status).collect();
+    let mut left = reply;
+    Ok(requests.map(move |asks| {
+        let (own, others) = left.split_at(asks.len() * STATUS_BYTES);
+        left = others;
+        decision(asks, own)
+    }))
+}
+
+fn decision(asks: &[Ask], rows: &[u8]) -> Decision {
+    let statuses: Vec<_> = rows.chunks_exact(STATUS_BYTES).map(status).collect();
     let mut outcome = Outcome::default();
     for (ask, status) in asks.iter().zip(&statuses) {
         outcome.count(ask, status.within_limit);
     }
-    Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
+    Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
 }
 
 fn status(row: &[u8]) -> Status {
@@ -90,11 +246,12 @@ fn status(row: &[u8]) -> Status {
         bytes[..7].copy_from_slice(&row[1 + index * 7..][..7]);
         u64::from_le_bytes(bytes)
     };
+    let wait_ms = number(2);
     Status {
         within_limit,
         remaining: number(0),
         reset_after_ms: number(1),
-        retry_after_ms: Some(number(2)).filter(|wait_ms| *wait_ms > 0),
-        delay_ms: number(3),
+        retry_after_ms: Some(wait_ms).filter(|wait_ms| !within_limit && *wait_ms > 0),
+        delay_ms: if within_limit { wait_ms } else { 0 },
     }
 }

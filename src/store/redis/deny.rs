@@ -1,0 +1,390 @@
+//! The deny cache: a limit that Redis said stays full until later than now rejects here, and costs
+//! Redis nothing.
+//!
+//! Exact, because a wait is tight: hits that others take meanwhile only make it longer. What makes
+//! it shorter, a refund, is forgotten at once where it passes through this process, and after
+//! [`Bounds::ttl`] where it does not. A wait counts from before the run was sent and loses
+//! the millisecond by which Redis's clock may have been ahead of it, so that it ends here before it
+//! ends in Redis, never after.
+//!
+//! A rejected request also leaves behind how its other limits stood, for its next rejection.
+//!
+//! Entries stand in two generations: when the younger is full, the elder goes and the younger
+//! takes its place. So the bound costs nothing, and what is old goes first.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::decide::{Ask, Mode, Status};
+use crate::limit::Limit;
+use crate::store::{Decision, Source};
+
+/// Parts with a lock each.
+const PARTS: usize = 64;
+
+/// What the cache may hold, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Entries; none turns it off.
+    pub keys_max: usize,
+    /// How long Redis is not asked again.
+    pub ttl: Duration,
+}
+
+/// What is known of limits that reject.
+pub struct DenyCache {
+    parts: Vec<Mutex<Part>>,
+    part_max: usize,
+    ttl_us: u64,
+    /// From when no entry denies anything.
+    idle_from_us: AtomicU64,
+}
+
+#[derive(Default)]
+struct Part {
+    younger: Entries,
+    elder: Entries,
+}
+
+type Entries = HashMap<u128, Entry, BuildHasherDefault<LowerHalf>>;
+
+/// What is known of one counter.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// When it was known: before its run was sent, of a refund after.
+    at_us: u64,
+    known: Known,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// So many hits were asked of the limit, and it stood so. Until `denied_until_us` it has no
+    /// room for them; 0 where it did not reject.
+    Asked { limit: Limit, hits: u64, status: Status, denied_until_us: u64 },
+    /// Hits were given back: what was asked before that is no longer true.
+    Refunded,
+}
+
+impl DenyCache {
+    /// An empty cache.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            part_max: bounds.keys_max.div_ceil(2 * PARTS),
+            ttl_us: u64::try_from(bounds.ttl.as_micros()).unwrap_or(u64::MAX),
+            idle_from_us: AtomicU64::new(0),
+        }
+    }
+
+    /// The rejection of a request of which some limit is known to be full.
+    pub(super) fn decide(&self, asks: &[Ask], now_us: u64) -> Option<Decision> {
+        if now_us >= self.idle_from_us.load(Ordering::Relaxed) {
+            return None;
+        }
+        if asks.iter().any(|ask| ask.mode != Mode::Take) {
+            return None;
+        }
+        if !asks.iter().any(|ask| self.denies(ask, now_us)) {
+            return None;
+        }
+        let statuses = asks.iter().map(|ask| self.status(ask, now_us)).collect();
+        Some(Decision { allowed: false, source: Source::DenyCache, statuses })
+    }
+
+    /// Learns from what a run that was sent at `sent_us` and answered at `now_us` decided.
+    pub(super) fn learn(&self, asks: &[Ask], decision: &Decision, sent_us: u64, now_us: u64) {
+        if self.part_max == 0 {
+            return;
+        }
+        for ask in asks.iter().filter(|ask| ask.mode == Mode::Refund) {
+            self.put(ask, Entry { at_us: now_us, known: Known::Refunded });
+        }
+        let both = || asks.iter().zip(&decision.statuses);
+        if !both().any(|(ask, status)| self.until_us(ask, status, sent_us).is_some()) {
+            return;
+        }
+        for (ask, status) in both().filter(|(ask, _)| ask.mode != Mode::Refund) {
+            let denied_until_us = self.until_us(ask, status, sent_us).unwrap_or(0);
+            self.idle_from_us.fetch_max(denied_until_us, Ordering::Relaxed);
+            let (limit, hits, status) = (ask.limit, ask.tested_hits(), *status);
+            let known = Known::Asked { limit, hits, status, denied_until_us };
+            self.put(ask, Entry { at_us: sent_us, known });
+        }
+    }
+
+    /// Until when an ask that was not within its limit rejects its request; `None` where it does
+    /// not, or where a rejection takes hits, as an overdraft does.
+    fn until_us(&self, ask: &Ask, status: &Status, sent_us: u64) -> Option<u64> {
+        let rejects =
+            !status.within_limit && !ask.shadow && !ask.limit.overdraft() && ask.mode == Mode::Take;
+        let wait_us = status.retry_after_ms?.checked_sub(1)?.saturating_mul(1_000);
+        (rejects && wait_us > 0).then(|| sent_us + wait_us.min(self.ttl_us))
+    }
+
+    fn denies(&self, ask: &Ask, now_us: u64) -> bool {
+        !ask.shadow && self.get(ask).is_some_and(|entry| entry.denied_until_us(ask) > now_us)
+    }
+
+    /// What is known of one of a rejected request's limits. Of a limit that nothing is known of,
+    /// nothing is promised: within the limit, with nothing left.
+    fn status(&self, ask: &Ask, now_us: u64) -> Status {
+        self.get(ask).and_then(|entry| entry.status(ask, now_us)).unwrap_or(Status {
+            within_limit: true,
+            remaining: 0,
+            reset_after_ms: 0,
+            retry_after_ms: None,
+            delay_ms: 0,
+        })
+    }
+
+    fn get(&self, ask: &Ask) -> Option<Entry> {
+        let part = self.part(ask).lock();
+        let key = ask.key.hash();
+        part.younger.get(&key).or_else(|| part.elder.get(&key)).copied()
+    }
+
+    /// Keeps what is known, unless hits were given back since.
+    fn put(&self, ask: &Ask, entry: Entry) {
+        let mut part = self.part(ask).lock();
+        let key = ask.key.hash();
+        let earlier = part.younger.get(&key).or_else(|| part.elder.get(&key));
+        let newer = |earlier: &Entry| {
+            matches!(earlier.known, Known::Refunded) && earlier.at_us >= entry.at_us
+        };
+        if earlier.is_some_and(newer) {
+            return;
+        }
+        if part.younger.len() >= self.part_max {
+            part.elder = std::mem::take(&mut part.younger);
+        }
+        part.younger.insert(key, entry);
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // a few bits
+    fn part(&self, ask: &Ask) -> &Mutex<Part> {
+        &self.parts[(ask.key.hash() >> 64) as usize % PARTS]
+    }
+}
+
+impl Entry {
+    /// Until when this very ask is denied.
+    fn denied_until_us(&self, ask: &Ask) -> u64 {
+        match self.known {
+            Known::Asked { limit, hits, denied_until_us, .. }
+                if limit == ask.limit && hits == ask.tested_hits() =>
+            {
+                denied_until_us
+            }
+            Known::Asked { .. } | Known::Refunded => 0,
+        }
+    }
+
+    /// How the limit stands, if nothing but time has passed since.
+    fn status(&self, ask: &Ask, now_us: u64) -> Option<Status> {
+        let Known::Asked { limit, hits, status, .. } = self.known else { return None };
+        if limit != ask.limit || hits != ask.tested_hits() {
+            return None;
+        }
+        let left_ms = |ms: u64| (self.at_us + ms * 1_000).saturating_sub(now_us).div_ceil(1_000);
+        let retry_after_ms = status.retry_after_ms.map(left_ms).filter(|left_ms| *left_ms > 0);
+        let waited = status.retry_after_ms.is_some() && retry_after_ms.is_none();
+        Some(Status {
+            within_limit: status.within_limit || waited,
+            reset_after_ms: left_ms(status.reset_after_ms),
+            retry_after_ms,
+            delay_ms: 0,
+            ..status
+        })
+    }
+}
+
+/// Keys are hashes already.
+#[derive(Default)]
+struct LowerHalf(u64);
+
+impl Hasher for LowerHalf {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // that is what it is for
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = hash as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Outcome;
+    use crate::key::Key;
+    use crate::limit::LimitSpec;
+
+    const BOUNDS: Bounds = Bounds { keys_max: 1_000, ttl: Duration::from_secs(3_600) };
+
+    /// When runs are sent.
+    const SENT_US: u64 = 1_000_000;
+
+    fn limit(hits: u64) -> Limit {
+        let spec = LimitSpec { hits, period_ms: 60_000, ..LimitSpec::default() };
+        Limit::new(&spec).unwrap()
+    }
+
+    fn ask(name: &str) -> Ask {
+        let key = Key::of_bytes(name.as_bytes());
+        Ask { key, limit: limit(5), hits: 1, mode: Mode::Take, shadow: false }
+    }
+
+    fn full(retry_after_ms: u64) -> Status {
+        Status {
+            within_limit: false,
+            remaining: 0,
+            reset_after_ms: retry_after_ms,
+            retry_after_ms: Some(retry_after_ms),
+            delay_ms: 0,
+        }
+    }
+
+    fn room(remaining: u64) -> Status {
+        let within_limit = true;
+        Status { within_limit, remaining, retry_after_ms: None, ..full(60_000) }
+    }
+
+    fn learn(cache: &DenyCache, asks: &[Ask], statuses: &[Status], sent_us: u64) {
+        let mut outcome = Outcome::default();
+        let both = asks.iter().zip(statuses);
+        both.for_each(|(ask, status)| outcome.count(ask, status.within_limit));
+        let statuses = statuses.to_vec();
+        let decision = Decision { allowed: outcome.allowed(), source: Source::Store, statuses };
+        cache.learn(asks, &decision, sent_us, sent_us + 300);
+    }
+
+    fn denying(ask: &Ask, retry_after_ms: u64) -> DenyCache {
+        let cache = DenyCache::new(BOUNDS);
+        learn(&cache, std::slice::from_ref(ask), &[full(retry_after_ms)], SENT_US);
+        cache
+    }
+
+    #[test]
+    fn a_full_limit_is_denied_until_the_millisecond_before_its_wait_ends() {
+        let user = ask("user");
+        let cache = denying(&user, 10);
+        let wait_ms = |now_us| {
+            let decision = cache.decide(std::slice::from_ref(&user), now_us)?;
+            assert_eq!((decision.allowed, decision.source), (false, Source::DenyCache));
+            decision.statuses[0].retry_after_ms
+        };
+        assert_eq!(wait_ms(SENT_US), Some(10));
+        assert_eq!(wait_ms(SENT_US + 1), Some(10));
+        assert_eq!(wait_ms(SENT_US + 4_000), Some(6));
+        assert_eq!(wait_ms(SENT_US + 8_999), Some(2));
+        assert_eq!(wait_ms(SENT_US + 9_000), None);
+    }
+
+    #[test]
+    fn what_others_give_back_is_found_out_within_the_time_to_live() {
+        let user = ask("user");
+        let cache = DenyCache::new(Bounds { ttl: Duration::from_millis(5), ..BOUNDS });
+        learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US);
+        let wait_ms = |now_us| {
+            let decision = cache.decide(std::slice::from_ref(&user), now_us)?;
+            decision.statuses[0].retry_after_ms
+        };
+        assert_eq!(wait_ms(SENT_US + 4_000), Some(996), "the wait itself is told");
+        assert_eq!(wait_ms(SENT_US + 5_000), None);
+    }
+
+    #[test]
+    fn a_refund_is_followed_by_no_denial_from_before() {
+        let user = ask("user");
+        let cache = denying(&user, 1_000);
+        let refund = Ask { mode: Mode::Refund, ..user.clone() };
+        learn(&cache, std::slice::from_ref(&refund), &[room(1)], SENT_US + 1_000);
+        let denied = |now_us| cache.decide(std::slice::from_ref(&user), now_us).is_some();
+        assert!(!denied(SENT_US + 2_000));
+        // A run that was sent before the refund was answered, and came back behind it.
+        learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US + 1_200);
+        assert!(!denied(SENT_US + 2_000));
+        learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US + 1_301);
+        assert!(denied(SENT_US + 2_000));
+    }
+
+    #[test]
+    fn only_the_very_ask_that_was_denied_is() {
+        let user = ask("user");
+        let cache = denying(&user, 1_000);
+        for other in [
+            ask("other"),
+            Ask { hits: 2, ..user.clone() },
+            Ask { limit: limit(6), ..user.clone() },
+            Ask { mode: Mode::Peek, ..user.clone() },
+            Ask { mode: Mode::Refund, ..user.clone() },
+            Ask { shadow: true, ..user.clone() },
+        ] {
+            let decision = cache.decide(std::slice::from_ref(&other), SENT_US);
+            assert_eq!(decision, None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_rejects_nothing_or_takes_all_the_same_denies_nothing() {
+        let spec =
+            LimitSpec { hits: 5, period_ms: 60_000, overdraft: true, ..LimitSpec::default() };
+        let overdraft = Limit::new(&spec).unwrap();
+        for (ask, status) in [
+            (Ask { shadow: true, ..ask("user") }, full(1_000)),
+            (Ask { mode: Mode::Peek, ..ask("user") }, full(1_000)),
+            (Ask { limit: overdraft, ..ask("user") }, full(1_000)),
+            (ask("user"), Status { retry_after_ms: None, ..full(1_000) }),
+            (ask("user"), full(1)),
+        ] {
+            let cache = DenyCache::new(BOUNDS);
+            learn(&cache, std::slice::from_ref(&ask), &[status], SENT_US);
+            assert_eq!(cache.decide(std::slice::from_ref(&ask), SENT_US), None, "{ask:?}");
+        }
+    }
+
+    #[test]
+    fn the_limits_beside_the_one_that_rejects_are_told_as_they_stood() {
+        let asks = [ask("user"), ask("ip")];
+        let cache = DenyCache::new(BOUNDS);
+        learn(&cache, &asks, &[full(1_000), room(3)], SENT_US);
+        let decision = cache.decide(&asks, SENT_US + 5_000).unwrap();
+        let beside = Status { reset_after_ms: 59_995, ..room(3) };
+        assert_eq!(decision.statuses[1], beside);
+        // Of one that nothing is known of, nothing is promised.
+        let decision = cache.decide(&[ask("user"), ask("new ip")], SENT_US + 5_000).unwrap();
+        assert_eq!(decision.statuses[1], Status { reset_after_ms: 0, ..room(0) });
+    }
+
+    #[test]
+    fn the_bound_holds_and_what_is_old_goes_first() {
+        let cache = DenyCache::new(BOUNDS);
+        let names: Vec<String> = (0..20_000).map(|at| format!("user {at}")).collect();
+        for name in &names {
+            learn(&cache, &[ask(name)], &[full(1_000)], SENT_US);
+        }
+        let entries = |part: &Mutex<Part>| {
+            let part = part.lock();
+            part.younger.len() + part.elder.len()
+        };
+        let held: usize = cache.parts.iter().map(entries).sum();
+        // Each part has room for its share, rounded up, in two generations.
+        assert!((500..=1_024).contains(&held), "{held}");
+        assert!(cache.decide(&[ask(&names[19_999])], SENT_US).is_some());
+        assert!(cache.decide(&[ask(&names[0])], SENT_US).is_none());
+        let off = DenyCache::new(Bounds { keys_max: 0, ..BOUNDS });
+        learn(&off, &[ask("user")], &[full(1_000)], SENT_US);
+        assert!(off.decide(&[ask("user")], SENT_US).is_none());
+    }
+}

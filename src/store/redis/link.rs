@@ -1,0 +1,210 @@
+//! One connection to one Redis server: what is sent, once, and what its errors mean.
+
+use std::time::Duration;
+
+use fred::bytes::Bytes;
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
+use fred::types::config::{Config, ConnectionConfig, PerformanceConfig, TcpConfig};
+use fred::types::config::{ServerConfig, UnresponsiveConfig};
+use fred::types::scripts::Script;
+use fred::types::{Builder, Key, config::ReconnectPolicy};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::SCRIPT;
+use super::wire::Call;
+use crate::store::StoreError;
+
+/// How often one run loads the script: another that loads it for both may fail.
+const LOADS_MAX: usize = 2;
+
+/// Commands that may wait for one connection.
+const BUFFER_MAX: usize = 100_000;
+
+/// Often enough that a restart of Redis between two requests costs neither of them.
+const RECONNECT: ReconnectPolicy =
+    ReconnectPolicy::Constant { attempts: 0, max_attempts: 0, delay: 10, jitter: 5 };
+
+/// A client that talks to one server.
+pub(super) struct Link {
+    client: Client,
+    script: Script,
+    /// Held by the one who loads the script.
+    loading: Mutex<()>,
+    /// What one run may take.
+    timeout: Duration,
+}
+
+impl Link {
+    /// Connects in the background.
+    pub(super) fn connect(url: &str, timeout: Duration) -> Result<Self, String> {
+        let mut config =
+            Config::from_url(url).map_err(|error| format!("store: {}", error.details()))?;
+        if !matches!(config.server, ServerConfig::Centralized { .. }) {
+            return Err("store: only redis:// of one server is supported yet".into());
+        }
+        config.fail_fast = false;
+        let client = builder(config, timeout)
+            .build()
+            .map_err(|error| format!("store: {}", error.details()))?;
+        drop(client.connect());
+        let script = Script::from_lua(SCRIPT);
+        Ok(Self { client, script, loading: Mutex::new(()), timeout })
+    }
+
+    pub(super) async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
+        let connected = timeout(deadline, self.client.wait_for_connect()).await;
+        match connected {
+            Ok(result) => result.map_err(|error| store_error(&error)),
+            Err(_) => Err(StoreError::Unavailable("no connection in time".into())),
+        }
+    }
+
+    /// Why there was no answer in time.
+    pub(super) fn no_answer(&self) -> StoreError {
+        if self.client.is_connected() {
+            StoreError::Timeout
+        } else {
+            StoreError::Unavailable("not connected".to_owned())
+        }
+    }
+
+    /// Runs the script, and loads it where the server does not have it.
+    pub(super) async fn run(&self, call: Call) -> Result<Bytes, StoreError> {
+        let run = async {
+            let mut loads = 0;
+            loop {
+                match self.evalsha(call.clone()).await {
+                    Err(error) if is_unknown_script(&error) && loads < LOADS_MAX => {
+                        self.load().await?;
+                        loads += 1;
+                    }
+                    result => return result,
+                }
+            }
+        };
+        // fred's futures take many kilobytes.
+        Box::pin(self.in_time(run)).await
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), StoreError> {
+        self.in_time(self.client.ping::<()>(None)).await
+    }
+
+    pub(super) async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
+        const KEYS_MAX: usize = 1_000;
+        for some in keys.chunks(KEYS_MAX) {
+            let some: Vec<Key> = some.iter().map(|key| key.as_slice().into()).collect();
+            self.client.del::<(), _>(some).await.map_err(|error| store_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Asks Redis once a connection is there, both within the time that a decision has.
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        let asked = async {
+            self.client.wait_for_connect().await?;
+            answer.await
+        };
+        match timeout(self.timeout, asked).await {
+            Ok(result) => result.map_err(|error| store_error(&error)),
+            Err(_elapsed) => Err(self.no_answer()),
+        }
+    }
+
+    async fn evalsha(&self, call: Call) -> Result<Bytes, Error> {
+        let hash = self.script.sha1().clone();
+        self.client.evalsha(hash, call.keys, call.args).await
+    }
+
+    /// Loads the script, or waits for another run that is loading it.
+    async fn load(&self) -> Result<(), Error> {
+        let Ok(_loading) = self.loading.try_lock() else {
+            drop(self.loading.lock().await);
+            return Ok(());
+        };
+        self.client.script_load::<(), _>(SCRIPT).await
+    }
+}
+
+fn builder(config: Config, timeout: Duration) -> Builder {
+    let mut builder = Builder::from_config(config);
+    builder
+        .set_policy(RECONNECT)
+        .with_performance_config(|performance: &mut PerformanceConfig| {
+            performance.default_command_timeout = timeout;
+        })
+        .with_connection_config(|connection: &mut ConnectionConfig| {
+            connection.connection_timeout = Duration::from_secs(1);
+            connection.internal_command_timeout = Duration::from_secs(1);
+            connection.max_command_attempts = 1;
+            connection.max_command_buffer_len = BUFFER_MAX;
+            connection.auto_client_setname = false;
+            connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
+            connection.unresponsive = UnresponsiveConfig {
+                max_timeout: Some(Duration::from_millis(300)),
+                interval: Duration::from_millis(100),
+            };
+        });
+    builder
+}
+
+fn is_unknown_script(error: &Error) -> bool {
+    error.details().starts_with("NOSCRIPT")
+}
+
+fn store_error(error: &Error) -> StoreError {
+    let details = error.details().to_owned();
+    match error.kind() {
+        ErrorKind::Timeout => StoreError::Timeout,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Backpressure | ErrorKind::Routing => {
+            StoreError::Unavailable(details)
+        }
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(details),
+        ErrorKind::Config
+        | ErrorKind::Auth
+        | ErrorKind::InvalidCommand
+        | ErrorKind::InvalidArgument
+        | ErrorKind::Url
+        | ErrorKind::Unknown
+        | ErrorKind::Cluster
+        | ErrorKind::Sentinel
+        | ErrorKind::NotFound
+            if is_about_a_key(&details) =>
+        {
+            StoreError::Broken(details)
+        }
+        ErrorKind::Config
+        | ErrorKind::Auth
+        | ErrorKind::InvalidCommand
+        | ErrorKind::InvalidArgument
+        | ErrorKind::Url
+        | ErrorKind::Unknown
+        | ErrorKind::Cluster
+        | ErrorKind::Sentinel
+        | ErrorKind::NotFound => StoreError::Refused(details),
+    }
+}
+
+/// Whether the script broke on what a key holds, and not on the state of the server. Redis 6.2
+/// wraps both in the same words.
+fn is_about_a_key(details: &str) -> bool {
+    const OF_THE_SERVER: [&str; 9] = [
+        "OOM",
+        "READONLY",
+        "NOPERM",
+        "LOADING",
+        "MISCONF",
+        "NOREPLICAS",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "BUSY",
+    ];
+    let of_the_server = OF_THE_SERVER.iter().any(|code| details.contains(code));
+    !of_the_server && (details.contains("WRONGTYPE") || details.contains("user_script"))
+}

@@ -1,0 +1,135 @@
+//! The deny cache over a real server: what it saves, and that it never rejects what Redis would
+//! admit.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use tidegate::limit::Algorithm;
+use tidegate::store::redis::RedisStore;
+use tidegate::store::{Decision, Source};
+
+use crate::asks::{limit, refund, take};
+use crate::support::client::{Served, request};
+use crate::support::servers::{RedisServer, Version};
+use crate::support::stores::{shared, store_that_denies};
+
+const HOUR_MS: u64 = 3_600_000;
+const KEYS_MAX: usize = 1_000;
+
+async fn ask(store: &RedisStore, name: &str, hits: u64) -> Decision {
+    let hourly = limit(Algorithm::SlidingWindowLog, hits, HOUR_MS);
+    store.decide(vec![take(name, &hourly)], None).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_is_over_the_limit_costs_redis_nothing() {
+    let server = RedisServer::start(Version::Redis70);
+    let store = store_that_denies(&server, &shared(KEYS_MAX)).await;
+    assert!(ask(&store, "user", 1).await.allowed);
+    let rejected = ask(&store, "user", 1).await;
+    assert_eq!((rejected.allowed, rejected.source), (false, Source::Store));
+    let runs = server.evalsha_calls();
+    for _ in 0..1_000 {
+        let denied = ask(&store, "user", 1).await;
+        assert_eq!((denied.allowed, denied.source), (false, Source::DenyCache));
+        let [status] = denied.statuses[..] else { panic!("{denied:?}") };
+        assert!((HOUR_MS - 60_000..=HOUR_MS).contains(&status.retry_after_ms.unwrap()));
+    }
+    assert_eq!(server.evalsha_calls(), runs);
+    assert!(ask(&store, "another user", 1).await.allowed);
+}
+
+#[tokio::test]
+async fn a_refund_on_another_thread_of_this_process_is_known_at_once() {
+    let server = RedisServer::start(Version::Redis70);
+    let shared = shared(KEYS_MAX);
+    let store = store_that_denies(&server, &shared).await;
+    let other = store_that_denies(&server, &shared).await;
+    let hourly = limit(Algorithm::SlidingWindowLog, 1, HOUR_MS);
+    for _ in 0..50 {
+        assert!(ask(&store, "user", 1).await.allowed);
+        assert!(!ask(&store, "user", 1).await.allowed);
+        assert_eq!(ask(&other, "user", 1).await.source, Source::DenyCache);
+        other.decide(vec![refund("user", &hourly, 1)], None).await.unwrap();
+        assert!(ask(&store, "user", 1).await.allowed);
+        other.decide(vec![refund("user", &hourly, 1)], None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_larger_limit_on_the_same_counter_is_not_denied() {
+    let server = RedisServer::start(Version::Redis70);
+    let store = store_that_denies(&server, &shared(KEYS_MAX)).await;
+    assert!(ask(&store, "user", 1).await.allowed);
+    assert!(!ask(&store, "user", 1).await.allowed);
+    assert!(ask(&store, "user", 2).await.allowed);
+    assert!(!ask(&store, "user", 2).await.allowed);
+}
+
+/// Redis's own clock in milliseconds.
+fn redis_ms(server: &RedisServer) -> u64 {
+    let time = server.command(&["TIME"]).into_array();
+    let number = |at: usize| -> u64 {
+        let text = String::from_utf8(time[at].clone().into_bytes()).unwrap();
+        text.parse().unwrap()
+    };
+    number(0) * 1_000 + number(1) / 1_000
+}
+
+/// Asks as fast as it can: what Redis would admit by its own clock is never denied here.
+#[tokio::test]
+async fn a_denial_never_outlasts_the_wait() {
+    let server = RedisServer::start(Version::Redis70);
+    let store = store_that_denies(&server, &shared(KEYS_MAX)).await;
+    let (mut denied, mut admitted) = (0, 0);
+    for algorithm in Algorithm::ALL {
+        let name = algorithm.name();
+        let brief = limit(algorithm, 1, 20);
+        // When the last rejection by Redis was known, and the wait that it told.
+        let mut free_from_ms = u64::MAX;
+        let mut admissions = 0;
+        while admissions < 20 {
+            let asked_ms = redis_ms(&server);
+            let decision = store.decide(vec![take(name, &brief)], None).await.unwrap();
+            if decision.allowed {
+                admissions += 1;
+                free_from_ms = u64::MAX;
+                continue;
+            }
+            assert!(asked_ms < free_from_ms, "{name}: denied {decision:?} at {asked_ms}");
+            denied += u64::from(decision.source == Source::DenyCache);
+            if decision.source == Source::Store {
+                let wait_ms = decision.statuses[0].retry_after_ms.unwrap();
+                free_from_ms = free_from_ms.min(redis_ms(&server) + wait_ms);
+            }
+        }
+        admitted += admissions;
+    }
+    assert!(denied > admitted, "{denied} denied, {admitted} admitted");
+}
+
+#[tokio::test]
+async fn an_answer_says_where_it_comes_from_and_the_other_limits_keep_what_they_had() {
+    const LIMITS: &str = "{domain: edge, descriptors: [\
+        {key: user, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}, \
+        {key: ip, rate_limit: {limit: 5, period: 1h, algorithm: sliding_window_log}}]}";
+    let server = RedisServer::start(Version::Redis70);
+    let served = Served::with(&[LIMITS], &["--store", &server.url(), "--store-timeout", "5s"]);
+    let caller = served.caller().await;
+    let both = request("edge").about("user", "a").about("ip", "b");
+    assert!(caller.allows(&both).await);
+    for source in ["STORE", "DENY_CACHE", "DENY_CACHE"] {
+        let answer = caller.check(&both).await.unwrap();
+        assert_eq!(answer.source().as_str_name(), format!("DECISION_SOURCE_{source}"));
+        let [user, ip] = &answer.statuses[..] else { panic!("{answer:?}") };
+        assert_eq!((user.within_limit, user.remaining), (false, 0));
+        assert_eq!((ip.within_limit, ip.remaining), (true, 4));
+        assert!(answer.retry_after.is_some() && answer.retry_after == user.retry_after);
+    }
+    // A read asks the store.
+    let quota = caller.quota(&both).await.unwrap();
+    assert_eq!(quota.source().as_str_name(), "DECISION_SOURCE_STORE");
+    assert_eq!(quota.statuses[1].remaining, 4);
+    let metrics = served.page("/metrics").body;
+    let line = "rate_limit_decision_total{domain=\"edge\",decision=\"rejected\",\
+                source=\"deny_cache\"} 2";
+    assert!(metrics.contains(line), "{metrics}");
+}

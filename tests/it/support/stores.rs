@@ -1,0 +1,39 @@
+//! A store on a server of a test's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::decide::Ask;
+use tidegate::metrics::Metrics;
+use tidegate::store::Decision;
+use tidegate::store::redis::deny::Bounds;
+use tidegate::store::redis::{Options, RedisStore, Shared};
+
+use super::servers::RedisServer;
+
+/// For a connection, and for one command on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A store that asks the server every time.
+pub async fn store_on(server: &RedisServer) -> RedisStore {
+    store_that_denies(server, &shared(0)).await
+}
+
+/// What stores share whose deny cache has room for `keys_max`.
+pub fn shared(keys_max: usize) -> Arc<Shared> {
+    let deny = Bounds { keys_max, ttl: Duration::from_secs(3_600) };
+    Arc::new(Shared::new(deny, Metrics::new().unwrap()))
+}
+
+/// A store that shares a deny cache with others.
+pub async fn store_that_denies(server: &RedisServer, shared: &Arc<Shared>) -> RedisStore {
+    let options = Options { url: server.url(), timeout: DEADLINE, batch_max: 64 };
+    let store = RedisStore::connect(&options, Arc::clone(shared)).unwrap();
+    store.connected(DEADLINE).await.unwrap();
+    store
+}
+
+/// The store's decision, which there is.
+pub async fn decide(store: &RedisStore, asks: &[Ask]) -> Decision {
+    store.decide(asks.to_vec(), None).await.unwrap()
+}
