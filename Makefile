@@ -7,11 +7,15 @@ CARGO_FUZZ_VERSION = 0.13.2
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
+# How often to measure each load of the bench, and for how many seconds.
+BENCH_ROUNDS ?= 5
+BENCH_SECONDS ?= 2
+
 TOOLS = .servers/cargo
 SCRIPTS = .ci/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt fuzz clean-servers
+.PHONY: help run test lint fmt bench fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +46,13 @@ lint: ## Check format, lints, docs, shell scripts, dependencies and that the fuz
 fmt: ## Format the Rust code.
 	cargo fmt
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
+
+# BENCH_ADDR=name=host:port[=pid] measures other services too, several by comma.
+export BENCH_ROUNDS BENCH_SECONDS BENCH_ADDR
+
+bench: ## Measure what a request costs in BENCH_ROUNDS (5) of BENCH_SECONDS (2); writes docs/performance.*
+	tests/tools/install-servers redis-7.0
+	cargo bench --bench service
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP lets the stable compiler take them. The code
 # has no unsafe block, so an address sanitizer would only make the search slower. The first folder

@@ -1,5 +1,6 @@
 //! The commands of the program.
 
+pub mod bench;
 pub mod check;
 pub mod query;
 pub mod serve;

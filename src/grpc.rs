@@ -7,8 +7,8 @@ pub mod routes;
 
 use std::sync::Arc;
 
+use http::{Request as HttpRequest, Response as HttpResponse};
 use hyper::body::Incoming;
-use hyper::http::{Request as HttpRequest, Response as HttpResponse};
 use prost::Message;
 use prost_types::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};

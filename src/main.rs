@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{self, check, query, serve, simulate};
+use tidegate::command::{self, bench, check, query, serve, simulate};
 use tidegate::rules::parse;
 use tidegate::settings::{Cli, Command};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit codes of `query`; other commands end with 0 or 1.
+/// Exit codes of `query`; `bench` ends with 0 or 2, other commands with 0 or 1.
 const REJECTED: u8 = 1;
 const NO_DECISION: u8 = 2;
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             Ok(false) => ExitCode::from(REJECTED),
             Err(error) => finish(Err(error), NO_DECISION),
         },
+        Command::Bench(settings) => finish(bench::run(&settings), NO_DECISION),
     }
 }
 

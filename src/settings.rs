@@ -1,5 +1,7 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
+mod bench;
+
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use clap::builder::{Styles, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
+pub use self::bench::Bench;
 use crate::request::Bounds;
 use crate::store::redis::deny;
 
@@ -60,6 +63,12 @@ pub enum Command {
         \"peek\":false,\"refund\":false}\nhits, peek and refund may be left out; a descriptor's \
         hits win over the request's.")]
     Simulate(Simulate),
+    /// Load a running service and say how it fared
+    ///
+    /// Calls Envoy's ShouldRateLimit, so that it can also be pointed at other rate limit services.
+    /// Exits with 2 if nothing is answered.
+    #[command(after_help = bench::PATTERNS)]
+    Bench(Box<Bench>),
 }
 
 /// Settings of `serve`.

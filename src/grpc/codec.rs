@@ -9,7 +9,7 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use crate::request::{Bounds, Request, RequestError};
-use prost::bytes::Buf;
+use bytes::Buf;
 
 /// How a call's message becomes a request.
 pub(super) type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use hyper::http::{HeaderMap, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;

@@ -12,7 +12,7 @@ const MAY_WAIT: [&str; 2] = ["tests/it/support/process.rs", "src/server.rs"];
 
 #[test]
 fn no_source_file_is_longer_than_a_reader_can_hold() {
-    for (path, text) in files(&["src", "lua", "tests/it"]) {
+    for (path, text) in files(&["src", "lua", "tests/it", "tests/bench"]) {
         let lines = text.lines().count();
         assert!(lines <= LINES_MAX, "{path}: {lines} lines are over the most, {LINES_MAX}");
     }
@@ -23,7 +23,7 @@ fn nothing_is_left_for_later() {
     // Put together here, so that this file keeps its own rule.
     let marks = ["TO", "FIX"].into_iter().zip(["DO", "ME"]);
     let marks: Vec<_> = marks.map(|(start, end)| format!("{start}{end}")).collect();
-    for (path, text) in files(&["src", "lua", "tests/it", "tests/tools", "proto"]) {
+    for (path, text) in files(&["src", "lua", "tests/it", "tests/bench", "tests/tools", "proto"]) {
         for (line, text) in (1..).zip(text.lines()) {
             let found = marks.iter().find(|mark| text.contains(mark.as_str()));
             assert!(found.is_none(), "{path}:{line}: {found:?}: do it, or open an issue");
@@ -34,7 +34,7 @@ fn nothing_is_left_for_later() {
 #[test]
 fn no_test_sleeps() {
     let calls = ["sleep", "sleep_until"].map(|name| format!("{name}("));
-    for (path, text) in files(&["src", "tests/it"]) {
+    for (path, text) in files(&["src", "tests/it", "tests/bench"]) {
         if MAY_WAIT.contains(&path.as_str()) {
             continue;
         }
@@ -48,7 +48,7 @@ fn no_test_sleeps() {
 #[test]
 fn every_test_of_the_tree_is_run() {
     let ignores = ["#[ign", "ore"].concat();
-    for (path, text) in files(&["src", "tests/it"]) {
+    for (path, text) in files(&["src", "tests/it", "tests/bench"]) {
         assert!(!text.contains(&ignores), "{path}: a test that is not run tests nothing");
     }
 }
@@ -66,7 +66,7 @@ fn every_part_of_the_script_is_named_in_the_build() {
 
 #[test]
 fn no_module_file_is_called_mod() {
-    for (path, _) in files(&["src", "tests/it"]) {
+    for (path, _) in files(&["src", "tests/it", "tests/bench"]) {
         assert!(!path.ends_with("/mod.rs"), "{path}: name it after its module");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fred::bytes::Bytes;
+use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};

@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-use fred::bytes::Bytes;
+use bytes::Bytes;
 use fred::types::Key;
 
 use super::super::{Decision, Source, StoreError};

@@ -1,0 +1,154 @@
+//! One call of ShouldRateLimit over HTTP/2.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::client::{Builder, SendRequest};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+use tonic::Code;
+
+use super::message::allows;
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// For a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Answers are small: with these windows, no stream ever waits to be told that it may go on.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
+
+/// Why a request was not decided.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// This request alone.
+    Call(Cow<'static, str>),
+    /// And every later one on the connection.
+    Lost(String),
+}
+
+/// Where to connect, and what to send before each message.
+#[derive(Debug)]
+pub(super) struct Service {
+    addr: String,
+    head: Request<()>,
+}
+
+impl Service {
+    /// # Errors
+    /// The address is none.
+    pub(super) fn new(addr: &str) -> Result<Self, String> {
+        let uri: Uri = format!("http://{addr}{PATH}")
+            .parse()
+            .map_err(|error| format!("--addr {addr}: {error}"))?;
+        let mut head = Request::new(());
+        *head.method_mut() = Method::POST;
+        *head.uri_mut() = uri;
+        let headers = head.headers_mut();
+        headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+        headers.insert("te", HeaderValue::from_static("trailers"));
+        Ok(Self { addr: addr.to_owned(), head })
+    }
+
+    /// A new connection; what it reads and writes goes on until its last handle is gone.
+    ///
+    /// # Errors
+    /// Nobody listens, with what to do.
+    pub(super) async fn connect(&self) -> Result<SendRequest<Bytes>, String> {
+        let addr = &self.addr;
+        let failed = |error: &dyn std::fmt::Display| {
+            format!(
+                "no service at {addr}: {error}; start one with `tidegate serve`, or name it with --addr"
+            )
+        };
+        let connecting = timeout(CONNECT_MAX, TcpStream::connect(addr)).await;
+        let stream = connecting.map_err(|late| failed(&late))?.map_err(|error| failed(&error))?;
+        stream.set_nodelay(true).map_err(|error| failed(&error))?;
+        let mut builder = Builder::new();
+        builder.initial_window_size(STREAM_WINDOW_BYTES);
+        builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        builder.enable_push(false);
+        let (lane, connection) = builder.handshake(stream).await.map_err(|error| failed(&error))?;
+        // Its end reaches every call on it as an error.
+        spawn_local(connection);
+        Ok(lane)
+    }
+
+    /// Whether the service allows the request in `message`.
+    pub(super) async fn call(
+        &self,
+        lane: &mut SendRequest<Bytes>,
+        message: Bytes,
+    ) -> Result<bool, Failure> {
+        poll_fn(|context| lane.poll_ready(context)).await.map_err(failure)?;
+        let (response, mut body) = lane.send_request(self.head.clone(), false).map_err(failure)?;
+        body.send_data(message, true).map_err(failure)?;
+        answer(response.await.map_err(failure)?).await
+    }
+}
+
+async fn answer(response: Response<RecvStream>) -> Result<bool, Failure> {
+    if response.status() != StatusCode::OK {
+        return Err(Failure::Call(format!("HTTP {}", response.status()).into()));
+    }
+    let (head, mut body) = response.into_parts();
+    let message = message(&mut body).await?;
+    // Without a message, the answer's only headers may be its trailers.
+    let trailers = body.trailers().await.map_err(failure)?;
+    match grpc_status(trailers.as_ref().unwrap_or(&head.headers)) {
+        Some(Code::Ok) => allows(&message).map_err(|why| Failure::Call(why.into())),
+        Some(code) => Err(Failure::Call(name(code).into())),
+        None => Err(Failure::Call("an answer without grpc-status".into())),
+    }
+}
+
+/// The whole body, which is one frame nearly always.
+async fn message(body: &mut RecvStream) -> Result<Bytes, Failure> {
+    let mut message = Bytes::new();
+    while let Some(chunk) = body.data().await {
+        let chunk = chunk.map_err(failure)?;
+        body.flow_control().release_capacity(chunk.len()).map_err(failure)?;
+        message = if message.is_empty() { chunk } else { [message, chunk].concat().into() };
+    }
+    Ok(message)
+}
+
+fn grpc_status(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+/// As the protocol spells it.
+const fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+fn failure(error: h2::Error) -> Failure {
+    match error.reason() {
+        Some(reason) if error.is_reset() => Failure::Call(format!("reset: {reason:?}").into()),
+        _ => Failure::Lost(error.to_string()),
+    }
+}
