@@ -40,11 +40,29 @@ struct Slot {
     queued_ms: u64,
 }
 
-/// A place in the queue; it is valid while its slot names its moment.
+/// A place in the queue: a moment in 6 bytes and a slot in 3, biggest first, so that places sort as
+/// their bytes do. It is valid while its slot names its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    ms: u64,
-    slot: u32,
+struct Place([u8; 9]);
+
+impl Place {
+    /// A moment fits 6 bytes, and a shard has room for 16 million states.
+    fn new(ms: u64, slot: u32) -> Self {
+        let mut bytes = [0; 9];
+        bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
+        bytes[6..].copy_from_slice(&slot.to_be_bytes()[1..]);
+        Self(bytes)
+    }
+
+    fn ms(self) -> u64 {
+        let [a, b, c, d, e, f, ..] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+
+    fn slot(self) -> u32 {
+        let [.., a, b, c] = self.0;
+        u32::from_be_bytes([0, a, b, c])
+    }
 }
 
 impl Shard {
@@ -54,7 +72,7 @@ impl Shard {
 
     /// A lower bound of the moments at which states become idle.
     pub(super) fn idle_from_ms(&self) -> u64 {
-        self.queue.peek().map_or(u64::MAX, |Reverse(place)| place.ms)
+        self.queue.peek().map_or(u64::MAX, |Reverse(place)| place.ms())
     }
 
     /// Where the counter stands; it stays there until it is removed.
@@ -103,7 +121,7 @@ impl Shard {
             slot.idle_ms = now_ms + ask.limit.keep_ms(&slot.state, now_ms) + GRACE_MS;
             if slot.idle_ms < slot.queued_ms {
                 slot.queued_ms = slot.idle_ms;
-                self.queue.push(Reverse(Place { ms: slot.idle_ms, slot: index }));
+                self.queue.push(Reverse(Place::new(slot.idle_ms, index)));
                 self.compact_queue();
             }
         }
@@ -124,15 +142,15 @@ impl Shard {
     /// it, and returns its moment; otherwise moves its place to where it belongs.
     pub(super) fn drop_first(&mut self, until_ms: u64) -> Option<u64> {
         let place = self.pop_valid()?;
-        let slot = &mut self.slots[place.slot];
-        let next_ms = self.queue.peek().map_or(u64::MAX, |Reverse(next)| next.ms);
-        if slot.idle_ms > place.ms && slot.idle_ms > until_ms.min(next_ms) {
+        let next_ms = self.idle_from_ms();
+        let slot = &mut self.slots[place.slot()];
+        if slot.idle_ms > place.ms() && slot.idle_ms > until_ms.min(next_ms) {
             slot.queued_ms = slot.idle_ms;
-            self.queue.push(Reverse(Place { ms: slot.idle_ms, slot: place.slot }));
+            self.queue.push(Reverse(Place::new(slot.idle_ms, place.slot())));
             return None;
         }
         let idle_ms = slot.idle_ms;
-        self.remove(place.slot);
+        self.remove(place.slot());
         Some(idle_ms)
     }
 
@@ -140,7 +158,7 @@ impl Shard {
     fn pop_valid(&mut self) -> Option<Place> {
         loop {
             let Reverse(place) = self.queue.pop()?;
-            if self.slots[place.slot].queued_ms == place.ms {
+            if self.slots[place.slot()].queued_ms == place.ms() {
                 return Some(place);
             }
         }
@@ -157,7 +175,7 @@ impl Shard {
         };
         let slots = &self.slots;
         self.table.insert_unique(lower(hash), index, |index| lower(slots[*index].hash));
-        self.queue.push(Reverse(Place { ms: idle_ms, slot: index }));
+        self.queue.push(Reverse(Place::new(idle_ms, index)));
         self.compact_queue();
     }
 
@@ -177,9 +195,9 @@ impl Shard {
     /// Refunds and removals leave places behind that are no longer valid; they must not outnumber the rest.
     fn compact_queue(&mut self) {
         if self.queue.len() > 2 * self.slots.len as usize + 64 {
-            let queued = |(slot, of): (u32, &Slot)| Place { ms: of.queued_ms, slot };
-            let slots = self.slots.chunks.iter().flatten();
-            let places = (0..).zip(slots).map(queued).filter(|place| place.ms < u64::MAX);
+            let slots = (0..).zip(self.slots.chunks.iter().flatten());
+            let queued = slots.filter(|(_, slot)| slot.queued_ms < u64::MAX);
+            let places = queued.map(|(index, slot)| Place::new(slot.queued_ms, index));
             self.queue = places.map(Reverse).collect();
         }
     }
@@ -192,10 +210,11 @@ const fn lower(hash: u128) -> u64 {
 }
 
 impl Slots {
-    /// 32 KiB, of which the system provides what is written.
-    const CHUNK: u32 = 512;
+    /// Just under 32 KiB, which an allocator can align without taking the next size; the system
+    /// provides what of it is written.
+    const CHUNK: u32 = 511;
 
-    /// Adds a slot and returns its index; the bound on keys is below 2^32.
+    /// Adds a slot and returns its index.
     fn push(&mut self, slot: Slot) -> u32 {
         match self.chunks.last_mut() {
             Some(last) if last.len() < Self::CHUNK as usize => last.push(slot),
