@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::{Decision, StoreError};
 use crate::clock::{Stopwatch, uptime_us};
@@ -54,7 +53,7 @@ pub struct RedisStore {
     runs: Arc<Runs>,
     /// What readiness is tested with once a decision was refused.
     probe: Ask,
-    timeout: Duration,
+    timeout_us: u64,
 }
 
 /// The way from requests to script runs.
@@ -87,7 +86,8 @@ impl RedisStore {
         let link = Link::connect(&options.url, options.timeout)?;
         let queue = Queue::new(options.batch_max);
         let runs = Arc::new(Runs { queue, link, shared });
-        Ok(Self { runs, probe: probe()?, timeout: options.timeout })
+        let timeout_us = u64::try_from(options.timeout.as_micros()).unwrap_or(u64::MAX);
+        Ok(Self { runs, probe: probe()?, timeout_us })
     }
 
     /// Decides over `asks`: here, if one is known to be denied, else in the next script run.
@@ -99,15 +99,16 @@ impl RedisStore {
         if let Some(denied) = at_ms.map_or_else(denied, |_| None) {
             return Ok(denied);
         }
-        let (answer, decision) = oneshot::channel();
-        if self.runs.queue.push(Waiting { asks, at_ms, answer }) {
+        let deadline_us = uptime_us() + self.timeout_us;
+        let todo = self.runs.queue.push(asks, at_ms, deadline_us);
+        if todo.run {
             tokio::spawn(Arc::clone(&self.runs).run_all());
         }
-        match timeout(self.timeout, decision).await {
-            Ok(Ok(decision)) => decision,
-            Ok(Err(_gone)) => Err(StoreError::Unavailable("the run was given up".to_owned())),
-            Err(_elapsed) => Err(self.runs.link.no_answer()),
+        if let Some(alarm_us) = todo.alarm_us {
+            tokio::spawn(Arc::clone(&self.runs).watch(alarm_us));
         }
+        let given_up = |_gone| Err(StoreError::Unavailable("the run was given up".to_owned()));
+        todo.answer.await.unwrap_or_else(given_up)
     }
 
     /// Decides requests one after the other in one script run, at one moment.
@@ -156,8 +157,23 @@ impl RedisStore {
 impl Runs {
     /// Run after run, until nobody waits.
     async fn run_all(self: Arc<Self>) {
-        while let Some(run) = self.queue.next_run() {
+        // Those who wait meanwhile may be over: they are asked for once there is a connection.
+        loop {
+            self.link.ready().await;
+            let Some(run) = self.queue.next_run() else { return };
             self.run(run).await;
+        }
+    }
+
+    /// Ends what is over, until nobody waits.
+    async fn watch(self: Arc<Self>, mut alarm_us: u64) {
+        loop {
+            let left_us = alarm_us.saturating_sub(uptime_us());
+            sleep(Duration::from_micros(left_us)).await;
+            match self.queue.expire(uptime_us(), || Err(self.link.no_answer())) {
+                Some(next_us) => alarm_us = next_us,
+                None => return,
+            }
         }
     }
 
@@ -168,12 +184,13 @@ impl Runs {
         match decided {
             Ok(decisions) => {
                 let now_us = uptime_us();
-                for (waiting, decision) in run.into_iter().zip(decisions) {
+                let both = run.iter().zip(decisions);
+                self.queue.answer(both.map(|(waiting, decision)| {
                     if at_ms.is_none() {
                         self.shared.deny.learn(&waiting.asks, &decision, sent_us, now_us);
                     }
-                    waiting.answer(Ok(decision));
-                }
+                    (waiting.id, Ok(decision))
+                }));
             }
             // A key that holds something else breaks the run before anything is written: only
             // those who ask for it shall suffer.
@@ -181,10 +198,13 @@ impl Runs {
                 for waiting in run {
                     let decided = self.decide(std::iter::once(&waiting.asks[..]), at_ms).await;
                     let garbled = || Err(StoreError::Garbled("no decision".to_owned()));
-                    waiting.answer(decided.and_then(|mut one| one.pop().map_or_else(garbled, Ok)));
+                    let answer = decided.and_then(|mut one| one.pop().map_or_else(garbled, Ok));
+                    self.queue.answer(std::iter::once((waiting.id, answer)));
                 }
             }
-            Err(error) => run.into_iter().for_each(|waiting| waiting.answer(Err(error.clone()))),
+            Err(error) => {
+                self.queue.answer(run.iter().map(|waiting| (waiting.id, Err(error.clone()))));
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
-use fred::types::config::{Config, ConnectionConfig, PerformanceConfig, TcpConfig};
+use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::config::{ServerConfig, UnresponsiveConfig};
 use fred::types::scripts::Script;
 use fred::types::{Builder, Key, config::ReconnectPolicy};
@@ -46,9 +46,8 @@ impl Link {
             return Err("store: only redis:// of one server is supported yet".into());
         }
         config.fail_fast = false;
-        let client = builder(config, timeout)
-            .build()
-            .map_err(|error| format!("store: {}", error.details()))?;
+        let client =
+            builder(config).build().map_err(|error| format!("store: {}", error.details()))?;
         drop(client.connect());
         let script = Script::from_lua(SCRIPT);
         Ok(Self { client, script, loading: Mutex::new(()), timeout })
@@ -59,6 +58,14 @@ impl Link {
         match connected {
             Ok(result) => result.map_err(|error| store_error(&error)),
             Err(_) => Err(StoreError::Unavailable("no connection in time".into())),
+        }
+    }
+
+    /// Waits for a connection, however long.
+    pub(super) async fn ready(&self) {
+        while !self.client.is_connected() {
+            // An error is of one attempt to connect; others follow.
+            let _ = self.client.wait_for_connect().await;
         }
     }
 
@@ -85,8 +92,9 @@ impl Link {
                 }
             }
         };
-        // fred's futures take many kilobytes.
-        Box::pin(self.in_time(run)).await
+        // fred's futures take many kilobytes. Whoever waits has a deadline of their own; a run that
+        // is never answered ends with its connection, which fred gives up.
+        Box::pin(run).await.map_err(|error| store_error(&error))
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
@@ -132,25 +140,20 @@ impl Link {
     }
 }
 
-fn builder(config: Config, timeout: Duration) -> Builder {
+fn builder(config: Config) -> Builder {
     let mut builder = Builder::from_config(config);
-    builder
-        .set_policy(RECONNECT)
-        .with_performance_config(|performance: &mut PerformanceConfig| {
-            performance.default_command_timeout = timeout;
-        })
-        .with_connection_config(|connection: &mut ConnectionConfig| {
-            connection.connection_timeout = Duration::from_secs(1);
-            connection.internal_command_timeout = Duration::from_secs(1);
-            connection.max_command_attempts = 1;
-            connection.max_command_buffer_len = BUFFER_MAX;
-            connection.auto_client_setname = false;
-            connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
-            connection.unresponsive = UnresponsiveConfig {
-                max_timeout: Some(Duration::from_millis(300)),
-                interval: Duration::from_millis(100),
-            };
-        });
+    builder.set_policy(RECONNECT).with_connection_config(|connection: &mut ConnectionConfig| {
+        connection.connection_timeout = Duration::from_secs(1);
+        connection.internal_command_timeout = Duration::from_secs(1);
+        connection.max_command_attempts = 1;
+        connection.max_command_buffer_len = BUFFER_MAX;
+        connection.auto_client_setname = false;
+        connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
+        connection.unresponsive = UnresponsiveConfig {
+            max_timeout: Some(Duration::from_millis(300)),
+            interval: Duration::from_millis(100),
+        };
+    });
     builder
 }
 

@@ -1,9 +1,14 @@
 //! Requests on their way to Redis: what arrives while script runs are under way travels together
 //! in the next one.
 //!
-//! There is no timer: a request that finds no run under way is sent at once, together with those
-//! that the same turn of the runtime brings. A run is bounded by what it asks, so that none holds
-//! Redis for long, and the runs under way are few, so that under load each of them is large.
+//! Nothing waits for company: a request that finds no run under way is sent at once, together with
+//! those that the same turn of the runtime brings. A run is bounded by what it asks, so that none
+//! holds Redis for long, and the runs under way are few, so that under load each of them is large.
+//!
+//! Every request has a deadline, from when it was asked for, whether it waits here or its run is
+//! under way. One alarm rings for all: all have the same time, so that the first that came is the
+//! first to be over. An alarm for each would cost a system call where the thread has nothing else
+//! to do.
 
 use std::collections::VecDeque;
 
@@ -21,12 +26,16 @@ const RUNS_MAX: usize = 2;
 /// of Redis, measured, about a microsecond and a half a unit on a machine that has other work too.
 const WEIGHT_MAX: usize = 256;
 
-/// A request that waits for its decision.
+/// What comes of a request.
+pub(super) type Answer = Result<Decision, StoreError>;
+
+/// A request that waits to be sent.
 pub(super) struct Waiting {
+    /// Its number.
+    pub(super) id: u64,
     pub(super) asks: Vec<Ask>,
     /// The moment of a replay.
     pub(super) at_ms: Option<u64>,
-    pub(super) answer: oneshot::Sender<Result<Decision, StoreError>>,
 }
 
 /// The requests that wait, and how many runs are under way.
@@ -40,6 +49,28 @@ pub(super) struct Queue {
 struct Inner {
     waiting: VecDeque<Waiting>,
     runs: usize,
+    /// The requests without an answer, by their numbers, and among them some that have one.
+    open: VecDeque<Open>,
+    /// The number of the first of them.
+    first_id: u64,
+    /// Whether somebody waits for the first deadline.
+    alarm: bool,
+}
+
+struct Open {
+    deadline_us: u64,
+    /// Gone once it is answered.
+    answer: Option<oneshot::Sender<Answer>>,
+}
+
+/// What a caller has to see to.
+pub(super) struct Todo {
+    /// Few enough runs are under way: begin one.
+    pub(super) run: bool,
+    /// Nobody waits for deadlines: wait for this one.
+    pub(super) alarm_us: Option<u64>,
+    /// Where the answer comes.
+    pub(super) answer: oneshot::Receiver<Answer>,
 }
 
 impl Queue {
@@ -47,30 +78,37 @@ impl Queue {
         Self { inner: Mutex::default(), requests_max }
     }
 
-    /// Adds a request. Whether the caller has to begin a run: few enough are under way.
-    pub(super) fn push(&self, waiting: Waiting) -> bool {
+    /// Adds a request, which is over at `deadline_us`: not before those that were added earlier.
+    pub(super) fn push(&self, asks: Vec<Ask>, at_ms: Option<u64>, deadline_us: u64) -> Todo {
+        let (sender, answer) = oneshot::channel();
         let mut inner = self.inner.lock();
-        inner.waiting.push_back(waiting);
-        let begins = inner.runs < RUNS_MAX;
-        inner.runs += usize::from(begins);
-        begins
+        let id = inner.first_id + inner.open.len() as u64;
+        inner.open.push_back(Open { deadline_us, answer: Some(sender) });
+        inner.waiting.push_back(Waiting { id, asks, at_ms });
+        let run = inner.runs < RUNS_MAX;
+        inner.runs += usize::from(run);
+        let alarm_us = (!inner.alarm).then_some(deadline_us);
+        inner.alarm = true;
+        Todo { run, alarm_us, answer }
     }
 
     /// The requests of the next run, in the order in which they came; where there are none, the
-    /// caller's run is over. Those whose caller has given up are dropped.
+    /// caller's run is over. Those that nobody waits for any more are dropped.
     pub(super) fn next_run(&self) -> Option<Vec<Waiting>> {
         let mut inner = self.inner.lock();
         let mut run: Vec<Waiting> = Vec::new();
         let mut weight = 0;
         while let Some(next) = inner.waiting.front() {
+            if !inner.is_awaited(next.id) {
+                inner.waiting.pop_front();
+                continue;
+            }
             weight += next.weight();
             let full = run.len() >= self.requests_max || weight > WEIGHT_MAX;
             if run.first().is_some_and(|first| full || first.at_ms != next.at_ms) {
                 break;
             }
-            let given_up = next.answer.is_closed();
-            let next = inner.waiting.pop_front().filter(|_| !given_up);
-            run.extend(next);
+            run.extend(inner.waiting.pop_front());
         }
         if run.is_empty() {
             inner.runs -= 1;
@@ -78,14 +116,55 @@ impl Queue {
         }
         Some(run)
     }
+
+    /// Answers requests, unless they are over.
+    pub(super) fn answer(&self, answers: impl Iterator<Item = (u64, Answer)>) {
+        let mut inner = self.inner.lock();
+        for (id, answer) in answers {
+            inner.answer(id, || answer);
+        }
+    }
+
+    /// Ends what is over at `now_us`; returns the next deadline, if anybody waits.
+    pub(super) fn expire(&self, now_us: u64, answer: impl Fn() -> Answer) -> Option<u64> {
+        let mut inner = self.inner.lock();
+        while let Some(first) = inner.open.front() {
+            if first.deadline_us > now_us {
+                return Some(first.deadline_us);
+            }
+            let id = inner.first_id;
+            inner.answer(id, &answer);
+        }
+        inner.alarm = false;
+        None
+    }
+}
+
+impl Inner {
+    fn open(&mut self, id: u64) -> Option<&mut Open> {
+        let at = usize::try_from(id.checked_sub(self.first_id)?).ok()?;
+        self.open.get_mut(at)
+    }
+
+    fn is_awaited(&self, id: u64) -> bool {
+        let at = id.checked_sub(self.first_id).and_then(|at| usize::try_from(at).ok());
+        let open = at.and_then(|at| self.open.get(at));
+        open.and_then(|open| open.answer.as_ref()).is_some_and(|answer| !answer.is_closed())
+    }
+
+    fn answer(&mut self, id: u64, answer: impl FnOnce() -> Answer) {
+        if let Some(sender) = self.open(id).and_then(|open| open.answer.take()) {
+            // Who waited may have given up.
+            drop(sender.send(answer()));
+        }
+        while self.open.front().is_some_and(|first| first.answer.is_none()) {
+            self.open.pop_front();
+            self.first_id += 1;
+        }
+    }
 }
 
 impl Waiting {
-    /// Answers, unless who waited has given up.
-    pub(super) fn answer(self, decision: Result<Decision, StoreError>) {
-        drop(self.answer.send(decision));
-    }
-
     fn weight(&self) -> usize {
         let weight = |ask: &Ask| match ask.limit.shape() {
             Shape::FixedWindow | Shape::Bucket(_) => 2,
