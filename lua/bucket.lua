@@ -21,14 +21,16 @@ ats[key] = now
 --@ retry
 wait = max(1, ceil_div(max(0, units - (ask[CAPACITY] - ask[TESTED])), drain))
 --@ report
--- As ceil_div.
-reset = floor(units / drain)
+-- As ceil_div, without a call.
+reset = units / drain
+reset = reset - reset % 1
 if reset * drain < units then reset = reset + 1 end
 resets[key] = reset
 if left > 0 then
   -- The same, but down.
   local weight = ask[WEIGHT]
-  local quotient = floor(left / weight)
+  local quotient = left / weight
+  quotient = quotient - quotient % 1
   if quotient * weight > left then left = quotient - 1 else left = quotient end
 end
 --@ write

@@ -107,7 +107,8 @@ pub fn log() -> Vec<String> {
     vec!["k={uniform:20}".to_owned()]
 }
 
-fn three(pattern: &str) -> Vec<String> {
+/// The three descriptors of most legs, with values of that pattern.
+pub fn three(pattern: &str) -> Vec<String> {
     KEYS.iter().map(|key| format!("{key}={pattern}")).collect()
 }
 

@@ -11,6 +11,7 @@ use tempfile::tempdir;
 use tidegate::clock::Stopwatch;
 
 use crate::legs::{self, Leg, Sending};
+use crate::limits::ONE_VALUE;
 use crate::machine::{cpu_ns, resident_bytes};
 use crate::servers::{Server, Servers, TIDEGATE};
 
@@ -186,6 +187,26 @@ pub fn fill_logs(servers: &Servers) {
     let redis = servers.target("redis").unwrap();
     let requests = format!("--requests={}", 20 * LOG_HITS);
     load(&redis.addr, "log-10000", &[requests], &["k={seq:20}".to_owned()]).unwrap();
+}
+
+/// Makes every counter that the legs of many keys name, so that all their rounds find what a service
+/// has that has run for a while: keys that are there.
+pub fn fill_counters(servers: &Servers) {
+    let numbered: Vec<_> = (0..24).map(|at| format!("k{at}={{seq:10000}}")).collect();
+    let uniform = legs::three("{seq:100000}");
+    let algorithms = ONE_VALUE.map(|algorithm| algorithm.replace('_', "-"));
+    let of_redis = ["edge", "over"].into_iter().chain(algorithms.iter().map(String::as_str));
+    let of_redis: Vec<_> = of_redis.collect();
+    for (name, domains) in
+        [("memory", vec!["edge", "rules-10", "rules-10000"]), ("redis", of_redis)]
+    {
+        let target = servers.target(name).unwrap();
+        let fill = |domain: &str, requests: &str, descriptors: &[String]| {
+            load(&target.addr, domain, &[format!("--requests={requests}")], descriptors).unwrap();
+        };
+        domains.into_iter().for_each(|domain| fill(domain, "100000", &uniform));
+        fill("wide", "10000", &numbered);
+    }
 }
 
 /// Half of the PINGs that follow one another on a connection are answered within this.

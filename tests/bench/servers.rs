@@ -4,7 +4,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 
 use tempfile::TempDir;
@@ -100,6 +100,9 @@ enum Ready {
 
 const GRPC_ON: &str = "grpc on ";
 
+/// More than all legs use.
+const COUNTERS_MAX: &str = "4000000";
+
 /// As tests/tools/install-servers puts it there.
 pub const REDIS: &str = ".servers/redis-7.0/redis-server";
 
@@ -148,15 +151,13 @@ impl Servers {
         let redis_port = free_port();
         let redis = Server::redis(redis_port);
         let url = format!("redis://127.0.0.1:{redis_port}");
-        let mut running = vec![
+        let single = ["--store", &url, "--store-batch-max", "1"];
+        let running = vec![
             ("floor", Server::floor()),
-            ("memory", Server::tidegate(limits.path(), &[])),
+            ("memory", Server::tidegate(limits.path(), &["--memory-max-keys", COUNTERS_MAX])),
             ("redis", Server::tidegate(limits.path(), &["--store", &url])),
+            ("redis, no batches", Server::tidegate(limits.path(), &single)),
         ];
-        if batches() {
-            let args = ["--store", &url, "--store-batch-max", "1"];
-            running.push(("redis, no batches", Server::tidegate(limits.path(), &args)));
-        }
         Self { redis, redis_port, running, others: others(), _limits: limits }
     }
 
@@ -178,12 +179,6 @@ impl Servers {
     pub fn others(&self) -> &[Target] {
         &self.others
     }
-}
-
-/// Whether one script run can decide several requests, which has to be turned off for comparison.
-fn batches() -> bool {
-    let help = Command::new(TIDEGATE).args(["serve", "--help"]).output().unwrap();
-    String::from_utf8_lossy(&help.stdout).contains("--store-batch-max")
 }
 
 fn free_port() -> u16 {

@@ -62,7 +62,8 @@ fn number(name: &str, default: u32) -> u32 {
 
 fn bench(effort: Effort) {
     let servers = Servers::start();
-    eprintln!("filling sliding window logs");
+    eprintln!("filling counters");
+    measure::fill_counters(&servers);
     measure::fill_logs(&servers);
     let legs = legs::all(&servers);
     let open_rate = open_rate(&servers, &legs);
