@@ -1,6 +1,6 @@
 //! What is measured in each round, in this order.
 
-use crate::limits::{KEYS, ONE_VALUE};
+use crate::limits::{KEYS, ONE_VALUE, domain_of};
 use crate::servers::{Servers, Target};
 
 pub const FLOOR: &str = "floor";
@@ -87,8 +87,8 @@ pub fn all(servers: &Servers) -> Vec<Leg> {
         (LOG_LONG.to_owned(), "redis", Saturating, "log-10000".to_owned(), log()),
     ];
     for algorithm in ONE_VALUE {
-        let domain = algorithm.replace('_', "-");
-        legs.push((one_value(algorithm), "redis", Saturating, domain, uniform()));
+        let leg = one_value(algorithm);
+        legs.push((leg, "redis", Saturating, domain_of(algorithm), uniform()));
     }
     let own = legs.into_iter().filter_map(|(name, server, sending, domain, descriptors)| {
         let target = servers.target(server)?;

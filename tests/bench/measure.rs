@@ -11,7 +11,7 @@ use tempfile::tempdir;
 use tidegate::clock::Stopwatch;
 
 use crate::legs::{self, Leg, Sending};
-use crate::limits::ONE_VALUE;
+use crate::limits::{ONE_VALUE, domain_of};
 use crate::machine::{cpu_ns, resident_bytes};
 use crate::servers::{Server, Servers, TIDEGATE};
 
@@ -194,7 +194,7 @@ pub fn fill_logs(servers: &Servers) {
 pub fn fill_counters(servers: &Servers) {
     let numbered: Vec<_> = (0..24).map(|at| format!("k{at}={{seq:10000}}")).collect();
     let uniform = legs::three("{seq:100000}");
-    let algorithms = ONE_VALUE.map(|algorithm| algorithm.replace('_', "-"));
+    let algorithms = ONE_VALUE.map(domain_of);
     let of_redis = ["edge", "over"].into_iter().chain(algorithms.iter().map(String::as_str));
     let of_redis: Vec<_> = of_redis.collect();
     for (name, domains) in
