@@ -242,3 +242,140 @@ fn override_limit(limit: &envoy::RateLimitOverride, at: usize) -> Result<Limit, 
     Limit::new(&spec)
         .map_err(|error| RequestError { field: field("unit_multiplier"), message: error.message })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::HITS_MAX;
+    use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
+    use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+    use crate::proto::tidegate::v1 as api;
+
+    /// Entries, hits, whether they are given back, and a limit a second.
+    type Parts = (Vec<(String, String)>, Option<u64>, bool, Option<u32>);
+
+    fn parts() -> impl Strategy<Value = (String, Vec<Parts>, u32)> {
+        let entries = vec(("[a-zé]{1,9}", "[ -~é𝄞]{0,20}"), 1..4);
+        let hits = option::of(prop_oneof![0..4_u64, any::<u64>()]);
+        let descriptor = (entries, hits, any::<bool>(), option::of(any::<u32>()));
+        ("[a-z]{1,8}", vec(descriptor, 1..6), prop_oneof![0..3_u32, any::<u32>()])
+    }
+
+    type Read<'a> = (Vec<(&'a str, &'a str)>, u64, Mode, Option<u64>);
+
+    fn read_back(request: &Request) -> (&str, Vec<Read<'_>>) {
+        let descriptors = request.descriptors().map(|descriptor| {
+            let limit = descriptor.limit.map(Limit::hits);
+            (descriptor.entries.collect(), descriptor.hits, descriptor.mode, limit)
+        });
+        (request.domain(), descriptors.collect())
+    }
+
+    proptest! {
+        #[test]
+        fn envoys_messages_are_read_as_prost_wrote_them((domain, all, hits_addend) in parts()) {
+            let descriptor = |(entries, hits, refund, limit): &Parts| common::RateLimitDescriptor {
+                entries: entries
+                    .iter()
+                    .cloned()
+                    .map(|(key, value)| envoy::Entry { key, value })
+                    .collect(),
+                limit: limit.map(|requests_per_unit| envoy::RateLimitOverride {
+                    requests_per_unit,
+                    unit: RateLimitUnit::Second.into(),
+                    unit_multiplier: None,
+                }),
+                hits_addend: *hits,
+                is_negative_hits: *refund,
+            };
+            let descriptors = all.iter().map(descriptor).collect();
+            let message = RateLimitRequest { domain: domain.clone(), descriptors, hits_addend };
+            let request = Request::from_envoy(&message.encode_to_vec(), &Bounds::default()).unwrap();
+            let expected = all.iter().map(|(entries, hits, refund, limit)| {
+                let entries = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+                let hits = hits.unwrap_or(u64::from(hits_addend.max(1))).min(HITS_MAX);
+                let mode = if *refund { Mode::Refund } else { Mode::Take };
+                (entries.collect(), hits, mode, limit.map(u64::from))
+            });
+            prop_assert_eq!(read_back(&request), (domain.as_str(), expected.collect()));
+        }
+
+        #[test]
+        fn own_messages_are_read_as_prost_wrote_them((domain, all, hits) in parts()) {
+            let refund = all[0].2;
+            let descriptor = |(entries, hits, ..): &Parts| api::Descriptor {
+                entries: entries
+                    .iter()
+                    .cloned()
+                    .map(|(key, value)| api::Entry { key, value })
+                    .collect(),
+                hits: *hits,
+            };
+            let descriptors: Vec<_> = all.iter().map(descriptor).collect();
+            let quota = api::GetQuotaRequest { domain: domain.clone(), descriptors };
+            let api::GetQuotaRequest { domain, descriptors } = quota.clone();
+            let check = api::CheckRateLimitRequest { domain, descriptors, hits, refund };
+            let bounds = Bounds::default();
+            let read = Request::from_check(&check.encode_to_vec(), &bounds).unwrap();
+            let expected = |mode, of: &dyn Fn(Option<u64>) -> u64| {
+                let read = |(entries, hits, ..): &Parts| {
+                    let entries = entries.iter().map(|(key, value)| (key.clone(), value.clone()));
+                    (entries.collect::<Vec<_>>(), of(*hits), mode)
+                };
+                all.iter().map(read).collect::<Vec<_>>()
+            };
+            let got = |request: &Request| {
+                let read = |(entries, hits, mode, _): Read<'_>| {
+                    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+                    (entries.into_iter().map(owned).collect::<Vec<_>>(), hits, mode)
+                };
+                read_back(request).1.into_iter().map(read).collect::<Vec<_>>()
+            };
+            let mode = if refund { Mode::Refund } else { Mode::Take };
+            let own = |own: Option<u64>| own.unwrap_or(u64::from(hits.max(1))).min(HITS_MAX);
+            prop_assert_eq!(got(&read), expected(mode, &own));
+            let quota = Request::from_quota(&quota.encode_to_vec(), &bounds).unwrap();
+            prop_assert_eq!(got(&quota), expected(Mode::Peek, &|_| 0));
+        }
+
+        #[test]
+        fn whatever_comes_is_read_or_refused(message in vec(any::<u8>(), 0..64)) {
+            for read in [Request::from_check, Request::from_quota, Request::from_envoy] {
+                drop(read(&message, &Bounds::default()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_broken_is_named() {
+        let refused = |message: &[u8]| {
+            Request::from_envoy(message, &Bounds::default()).unwrap_err().to_string()
+        };
+        let unreadable = "is not readable protobuf";
+        assert_eq!(refused(&[0x0a, 9, b'd']), format!("message: {unreadable}"), "cut short");
+        assert_eq!(refused(&[0x08, 1]), format!("message: {unreadable}"), "a number for a text");
+        assert_eq!(refused(&[0x0a, 1, 0xff]), "domain: is not UTF-8");
+        let in_descriptor = [0x0a, 1, b'd', 0x12, 2, 0x0a, 9];
+        assert_eq!(refused(&in_descriptor), format!("descriptors[0]: {unreadable}"));
+        let in_value = [0x0a, 1, b'd', 0x12, 8, 0x0a, 6, 0x0a, 1, b'k', 0x12, 1, 0xff];
+        assert_eq!(refused(&in_value), "descriptors[0].entries[0].value: is not UTF-8");
+    }
+
+    #[test]
+    fn unknown_fields_are_passed_over() {
+        let mut message = RateLimitRequest { domain: "d".into(), ..RateLimitRequest::default() };
+        let entry = envoy::Entry { key: "k".into(), value: "v".into() };
+        let entries = vec![entry];
+        message.descriptors.push(common::RateLimitDescriptor { entries, ..Default::default() });
+        let mut bytes = message.encode_to_vec();
+        // Field 100 as a number, as text, as 4 bytes and as 8.
+        bytes.extend([0xa0, 6, 1, 0xa2, 6, 1, b'x', 0xa5, 6, 1, 2, 3, 4, 0xa1, 6]);
+        bytes.extend([0; 8]);
+        let request = Request::from_envoy(&bytes, &Bounds::default()).unwrap();
+        assert_eq!(read_back(&request), ("d", vec![(vec![("k", "v")], 1, Mode::Take, None)]));
+    }
+}

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use prost::Message;
 use tidegate::clock::FakeClock;
+use tidegate::key::Head;
 use tidegate::plan::Plan;
-use tidegate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tidegate::proto::tidegate::v1::CheckRateLimitRequest;
 use tidegate::request::{Bounds, Request};
 use tidegate::rules::{RuleSet, parse};
 use tidegate::store::memory::MemoryStore;
@@ -39,12 +37,14 @@ static RULES: LazyLock<RuleSet> = LazyLock::new(|| {
     parse::parse(&[file]).expect("the limits above are good")
 });
 
+static HEAD: LazyLock<Head> = LazyLock::new(|| Head::of("tg", "d"));
+
 static STORE: LazyLock<MemoryStore> =
     LazyLock::new(|| MemoryStore::new(1_000, Arc::new(FakeClock::at(1_700_000_000_000))));
 
 fn decide(request: &Request) {
-    let Some(domain) = RULES.domain(&request.domain) else { return };
-    if let Ok(plan) = Plan::of(request, domain, "tg") {
+    let Some(domain) = RULES.domain(request.domain()) else { return };
+    if let Ok(plan) = Plan::of(request, domain, &HEAD) {
         let decision = STORE.decide(&plan.asks, None);
         assert_eq!(decision.statuses.len(), plan.asks.len());
     }
@@ -52,11 +52,6 @@ fn decide(request: &Request) {
 
 fuzz_target!(|message: &[u8]| {
     let bounds = Bounds::default();
-    let check = CheckRateLimitRequest::decode(message).ok();
-    let envoy = RateLimitRequest::decode(message).ok();
-    let requests = [
-        check.and_then(|check| Request::from_check(check, &bounds).ok()),
-        envoy.and_then(|envoy| Request::from_envoy(envoy, &bounds).ok()),
-    ];
-    requests.iter().flatten().for_each(decide);
+    let reads = [Request::from_check, Request::from_quota, Request::from_envoy];
+    reads.iter().flat_map(|read| read(message, &bounds)).for_each(|request| decide(&request));
 });
