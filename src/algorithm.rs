@@ -66,6 +66,15 @@ impl Limit {
         }
     }
 
+    /// Hits that count at `now_ms`; a started one of a bucket counts as whole.
+    pub fn used_hits(&self, state: &State, now_ms: u64) -> u64 {
+        let used = self.used(state, now_ms);
+        match self.shape() {
+            Shape::Bucket(bucket) => used.div_ceil(bucket.weight),
+            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::SlidingWindowCounter(_) => used,
+        }
+    }
+
     /// Milliseconds from `now_ms` until the limit is full again; 0 where nothing is used.
     pub fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
         match self.shape() {

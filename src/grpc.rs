@@ -125,6 +125,7 @@ const fn source(answer: &Answer<'_>) -> api::DecisionSource {
     match answer.source {
         Source::Store => api::DecisionSource::Store,
         Source::DenyCache => api::DecisionSource::DenyCache,
+        Source::Fallback => api::DecisionSource::Fallback,
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::limit::{Limit, Shape, format_period};
 use crate::rules::{Domain, Rule, RuleLimit};
-use crate::service::Service;
+use crate::service::{Readiness, Service};
 use crate::store::Store;
 
 /// The pages over one service.
@@ -25,8 +25,11 @@ pub fn router(service: Arc<Service>) -> Router {
 }
 
 async fn readyz(State(service): State<Arc<Service>>) -> impl IntoResponse {
-    match service.store().ready().await {
-        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+    match service.ready().await {
+        Ok(Readiness::Store) => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(Readiness::Fallback(error)) => {
+            (StatusCode::OK, format!("ready, by --on-store-failure: {error}\n"))
+        }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
     }
 }

@@ -217,6 +217,35 @@ impl Limit {
         self.overdraft
     }
 
+    /// What each of `replicas` may admit so that together they admit this limit, and a hit more each
+    /// at most: hits and burst divided and rounded up. A limit whose share would not fit 53 bits
+    /// stays whole.
+    #[must_use]
+    pub fn share_of(&self, replicas: u32) -> Self {
+        let share = |hits: u64| hits.div_ceil(u64::from(replicas.max(1)));
+        let mut spec = LimitSpec {
+            algorithm: self.algorithm,
+            hits: share(self.hits),
+            period_ms: self.period_ms,
+            overdraft: self.overdraft,
+            ..LimitSpec::default()
+        };
+        match self.shape {
+            Shape::FixedWindow | Shape::SlidingWindowLog => {}
+            Shape::SlidingWindowCounter(windows) => {
+                (spec.sub_windows, spec.weighted) = (Some(windows.count), Some(windows.weighted));
+            }
+            Shape::Bucket(bucket) => spec.burst = Some(share(bucket.burst)),
+        }
+        if replicas <= 1 { *self } else { Self::new(&spec).unwrap_or(*self) }
+    }
+
+    /// The same limit, taking hits also where they do not fit.
+    #[must_use]
+    pub const fn into_overdraft(self) -> Self {
+        Self { overdraft: true, ..self }
+    }
+
     /// The most hits that fit at once: the burst of a bucket, else the limit.
     pub const fn capacity(&self) -> u64 {
         match self.shape {

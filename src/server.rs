@@ -20,9 +20,10 @@ use crate::grpc::routes::Routes;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::rules::parse;
-use crate::service::{Rules, Service};
+use crate::service::{Readiness, Rules, Service};
 use crate::settings::{Serve, StoreUrl};
 use crate::store::Store;
+use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
 use worker::Worker;
@@ -101,7 +102,9 @@ impl Stores {
                     timeout: settings.store_timeout,
                     batch_max: settings.store_batch_max,
                 };
-                let shared = Shared::new(settings.deny_cache(), metrics.clone());
+                let memory = MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock));
+                let fallback = Fallback::new(Arc::new(memory), settings.replicas);
+                let shared = Shared::new(settings.deny_cache(), fallback, metrics.clone());
                 Self::Redis(options, Arc::new(shared))
             }
         }
@@ -122,7 +125,8 @@ impl Parts {
     /// A service for this thread, with a connection of its own to the store.
     fn service(&self) -> Result<Service, String> {
         let store = self.stores.open()?;
-        Ok(Service::new(Arc::clone(&self.rules), store, self.metrics.clone()))
+        let policy = self.settings.on_store_failure;
+        Ok(Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone()))
     }
 
     async fn grpc(&self) -> Result<Grpc, String> {
@@ -151,7 +155,7 @@ impl Bound {
         let (health, health_service) = tonic_health::server::health_reporter();
         let service = self.service;
         // Told before the first call can come.
-        report(&health, service.store().ready().await.is_ok()).await;
+        report(&health, service.ready().await.is_ok()).await;
         let (stop, stopped) = watch::channel(false);
         let workers = start_workers(&self.parts, &health_service, &stopped).await?;
         let pages = axum::serve(self.http, http::router(Arc::clone(&service)))
@@ -266,10 +270,13 @@ async fn tick(service: Arc<Service>, health: HealthReporter, stopped: watch::Rec
             report(&health, false).await;
             return;
         }
-        let ready = service.store().ready().await;
+        let ready = service.ready().await;
         if was_ready != Some(ready.is_ok()) {
             match &ready {
-                Ok(()) => tracing::info!("the store decides"),
+                Ok(Readiness::Store) => tracing::info!("the store decides"),
+                Ok(Readiness::Fallback(error)) => {
+                    tracing::warn!(%error, "deciding by --on-store-failure");
+                }
                 Err(error) => tracing::warn!(%error, "no decisions"),
             }
             was_ready = Some(ready.is_ok());

@@ -11,13 +11,15 @@ use crate::limit::Limit;
 use crate::metrics::{CheckResult, Metrics, RuleMetrics};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
-use crate::rules::{Domain, RuleSet};
+use crate::rules::{Domain, OnStoreFailure, RuleSet};
 use crate::store::{Decision, Source, Store, StoreError};
 
 /// Decides requests by the rules in force, on a store. Each thread that serves has its own.
 pub struct Service {
     rules: Arc<Rules>,
     store: Store,
+    /// What a domain's requests get while the store cannot decide, where the domain says nothing.
+    on_store_failure: OnStoreFailure,
     metrics: Metrics,
 }
 
@@ -65,6 +67,15 @@ pub struct LimitStatus<'s> {
     pub status: Status,
 }
 
+/// Who decides now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// The store.
+    Store,
+    /// `--on-store-failure`, and why the store does not.
+    Fallback(StoreError),
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecideError {
@@ -96,8 +107,13 @@ impl Rules {
 
 impl Service {
     /// A service that decides by `rules` on `store`.
-    pub const fn new(rules: Arc<Rules>, store: Store, metrics: Metrics) -> Self {
-        Self { rules, store, metrics }
+    pub const fn new(
+        rules: Arc<Rules>,
+        store: Store,
+        on_store_failure: OnStoreFailure,
+        metrics: Metrics,
+    ) -> Self {
+        Self { rules, store, on_store_failure, metrics }
     }
 
     /// The rules in force.
@@ -113,6 +129,18 @@ impl Service {
     /// Where everything is counted.
     pub const fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Whether decisions can be made: by the store, or by what is to be done while it cannot.
+    ///
+    /// # Errors
+    /// Why none can.
+    pub async fn ready(&self) -> Result<Readiness, StoreError> {
+        match self.store.ready().await {
+            Ok(()) => Ok(Readiness::Store),
+            Err(error) if self.on_store_failure == OnStoreFailure::Error => Err(error),
+            Err(error) => Ok(Readiness::Fallback(error)),
+        }
     }
 
     /// Decides a request by the rules of `snapshot`, at the store's time or, in a replay, at
@@ -137,24 +165,14 @@ impl Service {
         let decision = if asks.is_empty() {
             Decision::without_limits()
         } else {
-            self.ask_store(asks, at_ms).await?
+            let policy = domain.on_store_failure().unwrap_or(self.on_store_failure);
+            self.store.decide(asks, policy, at_ms).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {
             snapshot.count(domain, &matched, &decision);
         }
         self.metrics.decision_seconds.record(watch.elapsed());
         Ok(Answer::of(&matched, &decision))
-    }
-
-    async fn ask_store(
-        &self,
-        asks: Vec<crate::decide::Ask>,
-        at_ms: Option<u64>,
-    ) -> Result<Decision, DecideError> {
-        self.store.decide(asks, at_ms).await.map_err(|error| {
-            self.metrics.count_store_error(&error);
-            DecideError::Store(error)
-        })
     }
 }
 

@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
 use crate::request::Bounds;
+use crate::rules::OnStoreFailure;
 use crate::store::redis::deny;
 
 const STYLES: Styles = Styles::styled()
@@ -97,6 +98,13 @@ pub struct Serve {
     /// How long a decision may wait for the store; Envoy waits 20ms for the answer
     #[arg(long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
     pub store_timeout: Duration,
+    /// What requests get while the store cannot decide, where their domain says nothing
+    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", value_parser = policy, value_name = "local|allow|deny|error")]
+    pub on_store_failure: OnStoreFailure,
+    /// Replicas of this service that share the store: while it cannot decide, `local` admits each
+    /// replica's part of every limit
+    #[arg(long, env = "TIDEGATE_REPLICAS", default_value_t = 1, value_parser = replicas, value_name = "N")]
+    pub replicas: u32,
     /// Requests that one script run in Redis decides, at most
     #[arg(long, env = "TIDEGATE_STORE_BATCH_MAX", default_value_t = 64, value_parser = batch_max, value_name = "N")]
     pub store_batch_max: usize,
@@ -292,6 +300,15 @@ fn within(text: &str, max: usize) -> Result<usize, String> {
 
 fn count(text: &str) -> Result<usize, String> {
     within(text, 1_000_000)
+}
+
+fn policy(text: &str) -> Result<OnStoreFailure, String> {
+    OnStoreFailure::from_name(text).ok_or_else(|| "is not one of local, allow, deny, error".into())
+}
+
+fn replicas(text: &str) -> Result<u32, String> {
+    let number = within(text, 10_000)?;
+    u32::try_from(number).map_err(|error| error.to_string())
 }
 
 /// The script addresses requests with two bytes.

@@ -1,6 +1,7 @@
 //! Where counters live. A store decides a request's asks at once: it tests every limit, then
 //! takes from all or from none.
 
+pub mod fallback;
 pub mod memory;
 pub mod redis;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decide::{Ask, Status};
+use crate::rules::OnStoreFailure;
 use memory::MemoryStore;
 use redis::RedisStore;
 
@@ -37,17 +39,20 @@ pub enum Source {
     Store,
     /// Here: the store said earlier that a limit stays full until later than now.
     DenyCache,
+    /// Here: the store did not answer.
+    Fallback,
 }
 
 impl Source {
     /// All, by their index.
-    pub const ALL: [Self; 2] = [Self::Store, Self::DenyCache];
+    pub const ALL: [Self; 3] = [Self::Store, Self::DenyCache, Self::Fallback];
 
     /// The value of the metric label `source`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::DenyCache => "deny_cache",
+            Self::Fallback => "fallback",
         }
     }
 }
@@ -67,18 +72,84 @@ pub enum StoreError {
     Garbled(String),
 }
 
+/// What Redis says at the start of an error, and the value of the metric label `kind` for it.
+const CODES: [(&str, &str); 13] = [
+    ("OOM", "oom"),
+    ("READONLY", "readonly"),
+    ("NOPERM", "noperm"),
+    ("NOAUTH", "noauth"),
+    ("WRONGPASS", "noauth"),
+    ("LOADING", "loading"),
+    ("MASTERDOWN", "masterdown"),
+    ("CLUSTERDOWN", "clusterdown"),
+    ("TRYAGAIN", "tryagain"),
+    ("MOVED", "moved"),
+    ("MISCONF", "misconf"),
+    ("NOREPLICAS", "noreplicas"),
+    ("BUSY", "busy"),
+];
+
 impl StoreError {
     /// All values of the metric label `kind`.
-    pub const KINDS: [&'static str; 5] = ["timeout", "unavailable", "refused", "broken", "garbled"];
+    pub const KINDS: [&'static str; 17] = [
+        "timeout",
+        "unavailable",
+        "refused",
+        "broken",
+        "garbled",
+        "oom",
+        "readonly",
+        "noperm",
+        "noauth",
+        "loading",
+        "masterdown",
+        "clusterdown",
+        "tryagain",
+        "moved",
+        "misconf",
+        "noreplicas",
+        "busy",
+    ];
+
+    /// The error that Redis answered with.
+    pub(crate) fn of_redis(details: String) -> Self {
+        let of_the_server = CODES.iter().any(|(code, _)| details.contains(code));
+        // Redis 6.2 wraps what a script met in the same words, whatever it is.
+        let in_the_script = details.contains("WRONGTYPE") || details.contains("user_script");
+        if in_the_script && !of_the_server { Self::Broken(details) } else { Self::Refused(details) }
+    }
 
     /// The value of the metric label `kind`.
-    pub const fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
             Self::Unavailable(_) => "unavailable",
-            Self::Refused(_) => "refused",
+            Self::Refused(why) => {
+                let code = CODES.iter().find(|(code, _)| why.contains(code));
+                code.map_or("refused", |(_, kind)| kind)
+            }
             Self::Broken(_) => "broken",
             Self::Garbled(_) => "garbled",
+        }
+    }
+
+    /// Whether the hits may have been taken all the same.
+    pub const fn may_have_taken(&self) -> bool {
+        match self {
+            Self::Timeout | Self::Garbled(_) => true,
+            Self::Unavailable(_) | Self::Refused(_) | Self::Broken(_) => false,
+        }
+    }
+
+    /// Whether the server as a whole cannot decide for a while.
+    pub fn is_of_the_server(&self) -> bool {
+        match self {
+            Self::Timeout | Self::Unavailable(_) => true,
+            Self::Refused(_) => matches!(
+                self.kind(),
+                "readonly" | "loading" | "masterdown" | "clusterdown" | "busy" | "noauth"
+            ),
+            Self::Broken(_) | Self::Garbled(_) => false,
         }
     }
 }
@@ -107,14 +178,20 @@ pub enum Store {
 }
 
 impl Store {
-    /// Decides over `asks` at the store's own time, or at `at_ms` in a replay.
+    /// Decides over `asks` at the store's own time, or at `at_ms` in a replay; by `policy` while the
+    /// store cannot.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
-    pub async fn decide(&self, asks: Vec<Ask>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
+    pub async fn decide(
+        &self,
+        asks: Vec<Ask>,
+        policy: OnStoreFailure,
+        at_ms: Option<u64>,
+    ) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.decide(&asks, at_ms)),
-            Self::Redis(redis) => redis.decide(asks, at_ms).await,
+            Self::Redis(redis) => redis.decide(asks, policy, at_ms).await,
         }
     }
 

@@ -17,10 +17,11 @@ use tokio::sync::mpsc::{Receiver, channel};
 use crate::clock::SystemClock;
 use crate::metrics::Metrics;
 use crate::request::Request;
-use crate::rules::parse;
+use crate::rules::{OnStoreFailure, parse};
 use crate::service::{Answer, DecideError, LimitStatus, Rules, Service, Snapshot};
 use crate::settings::{Simulate, StoreUrl};
 use crate::store::Store;
+use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared, deny};
 use summary::Summary;
@@ -60,7 +61,12 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
     );
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {
-        service: Service::new(Arc::new(Rules::new(rules, &metrics, &prefix)), store, metrics),
+        service: Service::new(
+            Arc::new(Rules::new(rules, &metrics, &prefix)),
+            store,
+            OnStoreFailure::Error,
+            metrics,
+        ),
         prefix,
         keys: std::collections::HashSet::new(),
         summary: settings.summary.then(Summary::default),
@@ -109,7 +115,9 @@ async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> 
     let options = Options { url: url.clone(), timeout: STORE_TIMEOUT, batch_max: 1 };
     // A replay's clock is not this one: nothing is denied from memory.
     let deny = deny::Bounds { keys_max: 0, ttl: Duration::ZERO };
-    let shared = Arc::new(Shared::new(deny, metrics.clone()));
+    let nothing = Arc::new(MemoryStore::new(1, Arc::new(SystemClock)));
+    let fallback = Fallback::new(nothing, 1);
+    let shared = Arc::new(Shared::new(deny, fallback, metrics.clone()));
     let redis = RedisStore::connect(&options, shared)?;
     redis.connected(STORE_TIMEOUT).await.map_err(|error| format!("--store: {error}"))?;
     Ok(Store::Redis(Box::new(redis)))

@@ -24,6 +24,7 @@ use crate::algorithm::State;
 use crate::clock::Clock;
 use crate::decide::{Ask, Outcome};
 use crate::key::Key;
+use crate::limit::Limit;
 use shard::Shard;
 
 /// Shards: enough that threads rarely meet, and that growing one's table never takes long.
@@ -157,6 +158,12 @@ impl MemoryStore {
                 self.release(held, before, now_ms);
             }
         }
+    }
+
+    /// Hits of a counter that count now under a limit.
+    pub fn used(&self, key: &Key, limit: &Limit) -> u64 {
+        let shard = self.shards[shard_of(key)].lock();
+        limit.used_hits(shard.state(shard.find(key)), self.clock.now_ms())
     }
 
     /// The stored bytes of a counter, as Redis would hold them, for comparing stores.

@@ -6,24 +6,28 @@
 
 pub mod deny;
 mod link;
+mod node;
+mod outage;
 mod queue;
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
+use super::fallback::Fallback;
 use super::{Decision, StoreError};
-use crate::clock::{Stopwatch, uptime_us};
+use crate::clock::uptime_us;
 use crate::decide::{Ask, Mode};
 use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
+use crate::rules::OnStoreFailure;
 use deny::DenyCache;
 use link::Link;
-use queue::{Queue, Waiting};
+use node::Node;
+use outage::Outages;
+use queue::Queue;
 
 /// The parts of `lua/`, joined by the build.
 pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
@@ -42,6 +46,8 @@ pub struct Options {
 /// What the stores of all threads share.
 pub struct Shared {
     deny: DenyCache,
+    fallback: Fallback,
+    outages: Outages,
     /// Whether the last decision was refused.
     refused: AtomicBool,
     metrics: Metrics,
@@ -50,16 +56,7 @@ pub struct Shared {
 /// The store in a Redis server that replicas share. Each thread that serves has its own, with a
 /// connection of its own.
 pub struct RedisStore {
-    runs: Arc<Runs>,
-    /// What readiness is tested with once a decision was refused.
-    probe: Ask,
-    timeout_us: u64,
-}
-
-/// The way from requests to script runs.
-struct Runs {
-    queue: Queue,
-    link: Link,
+    node: Arc<Node>,
     shared: Arc<Shared>,
 }
 
@@ -70,71 +67,101 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl Shared {
-    /// For stores that reject by one deny cache.
-    pub fn new(deny: deny::Bounds, metrics: Metrics) -> Self {
-        Self { deny: DenyCache::new(deny), refused: AtomicBool::new(false), metrics }
+    /// For stores that reject by one deny cache and fall back to the same.
+    pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
+        let deny = DenyCache::new(deny);
+        let (outages, refused) = (Outages::default(), AtomicBool::new(false));
+        Self { deny, fallback, outages, refused, metrics }
+    }
+
+    /// Whether a server is known to be down.
+    pub fn is_falling_back(&self) -> bool {
+        self.outages.any()
     }
 }
 
 impl RedisStore {
-    /// Prepares a client and connects in the background: decisions fail with
-    /// [`StoreError::Unavailable`] until it is connected.
+    /// Prepares a client and connects in the background.
     ///
     /// # Errors
     /// The URL is not one of a Redis server; the message does not repeat it, for its password.
     pub fn connect(options: &Options, shared: Arc<Shared>) -> Result<Self, String> {
         let link = Link::connect(&options.url, options.timeout)?;
         let queue = Queue::new(options.batch_max);
-        let runs = Arc::new(Runs { queue, link, shared });
-        let timeout_us = u64::try_from(options.timeout.as_micros()).unwrap_or(u64::MAX);
-        Ok(Self { runs, probe: probe()?, timeout_us })
+        let node = Node::new((link, queue), options.timeout, probe()?, Arc::clone(&shared));
+        Ok(Self { node: Arc::new(node), shared })
     }
 
-    /// Decides over `asks`: here, if one is known to be denied, else in the next script run.
+    /// Decides over `asks`: here, if one is known to be denied, else in the next script run, and
+    /// where that fails by `policy`.
     ///
     /// # Errors
-    /// Redis could not be asked, refused, did not answer in time, or its answer could not be read.
-    pub async fn decide(&self, asks: Vec<Ask>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
-        let denied = || self.runs.shared.deny.decide(&asks, uptime_us());
+    /// Redis could not be asked, refused, did not answer in time, or its answer could not be read,
+    /// and the policy is to say so.
+    pub async fn decide(
+        &self,
+        asks: Vec<Ask>,
+        policy: OnStoreFailure,
+        at_ms: Option<u64>,
+    ) -> Result<Decision, StoreError> {
+        let denied = || self.shared.deny.decide(&asks, uptime_us());
         if let Some(denied) = at_ms.map_or_else(denied, |_| None) {
             return Ok(denied);
         }
-        let deadline_us = uptime_us() + self.timeout_us;
-        let todo = self.runs.queue.push(asks, at_ms, deadline_us);
-        if todo.run {
-            tokio::spawn(Arc::clone(&self.runs).run_all());
+        let asks = Arc::new(asks);
+        match self.node.decide(Arc::clone(&asks), at_ms).await {
+            Ok(decision) => Ok(decision),
+            Err(error) => {
+                self.shared.metrics.count_store_error(&error);
+                self.shared.fallback.decide(&asks, policy, error)
+            }
         }
-        if let Some(alarm_us) = todo.alarm_us {
-            tokio::spawn(Arc::clone(&self.runs).watch(alarm_us));
-        }
-        let given_up = |_gone| Err(StoreError::Unavailable("the run was given up".to_owned()));
-        todo.answer.await.unwrap_or_else(given_up)
     }
 
     /// Decides requests one after the other in one script run, at one moment.
     ///
     /// # Errors
-    /// As [`RedisStore::decide`], for all of them.
+    /// As [`RedisStore::decide`] by [`OnStoreFailure::Error`], for all of them.
     pub async fn decide_all(
         &self,
         requests: &[&[Ask]],
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError> {
-        self.runs.decide(requests.iter().copied(), at_ms).await
+        self.node.decide_all(requests.iter().copied(), at_ms).await
     }
 
     /// Whether Redis decides: it answers and has not refused the last decision. One that has
-    /// (no memory left, a replica, no permission) is asked for a decision that writes.
+    /// (no memory left, a replica, no permission) is asked for a decision that writes. Where it
+    /// does, it is charged what was admitted without it.
     ///
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        if self.runs.shared.refused.load(Ordering::Relaxed) {
-            return self.decide(vec![self.probe.clone()], None).await.map(drop);
+        let ready = self.node.ready().await;
+        let decides = ready.is_ok() && !self.shared.outages.any();
+        self.shared.metrics.store_up.set(if decides { 1.0 } else { 0.0 });
+        ready?;
+        if self.shared.fallback.has_charges() && !self.shared.outages.any() {
+            self.charge().await;
         }
-        let pong = self.runs.link.ping().await;
-        self.runs.shared.metrics.store_up.set(if pong.is_ok() { 1.0 } else { 0.0 });
-        pong
+        Ok(())
+    }
+
+    /// Charges what was admitted without Redis; what cannot be charged now never is.
+    async fn charge(&self) {
+        /// Charges in one run.
+        const CHARGES_MAX: usize = 100;
+        let charges = self.shared.fallback.take_charges();
+        let hits: u64 = charges.iter().map(|charge| charge.hits).sum();
+        let mut lost = 0;
+        for some in charges.chunks(CHARGES_MAX) {
+            let requests = some.iter().map(std::slice::from_ref);
+            if let Err(error) = self.node.charge(requests).await {
+                lost += some.iter().map(|charge| charge.hits).sum::<u64>();
+                tracing::debug!(%error, "a charge failed");
+            }
+        }
+        tracing::info!(hits, lost, "charged the store what was admitted without it");
     }
 
     /// Removes counters, for a replay that cleans up after itself.
@@ -142,7 +169,7 @@ impl RedisStore {
     /// # Errors
     /// Redis could not be asked or refused.
     pub async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
-        self.runs.link.remove(keys).await
+        self.node.link().remove(keys).await
     }
 
     /// Waits until the client is connected.
@@ -150,83 +177,7 @@ impl RedisStore {
     /// # Errors
     /// It could not connect within `deadline`.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
-        self.runs.link.connected(deadline).await
-    }
-}
-
-impl Runs {
-    /// Run after run, until nobody waits.
-    async fn run_all(self: Arc<Self>) {
-        // Those who wait meanwhile may be over: they are asked for once there is a connection.
-        loop {
-            self.link.ready().await;
-            let Some(run) = self.queue.next_run() else { return };
-            self.run(run).await;
-        }
-    }
-
-    /// Ends what is over, until nobody waits.
-    async fn watch(self: Arc<Self>, mut alarm_us: u64) {
-        loop {
-            let left_us = alarm_us.saturating_sub(uptime_us());
-            sleep(Duration::from_micros(left_us)).await;
-            match self.queue.expire(uptime_us(), || Err(self.link.no_answer())) {
-                Some(next_us) => alarm_us = next_us,
-                None => return,
-            }
-        }
-    }
-
-    async fn run(&self, run: Vec<Waiting>) {
-        let sent_us = uptime_us();
-        let at_ms = run.first().and_then(|first| first.at_ms);
-        let decided = self.decide(run.iter().map(|waiting| &waiting.asks[..]), at_ms).await;
-        match decided {
-            Ok(decisions) => {
-                let now_us = uptime_us();
-                let both = run.iter().zip(decisions);
-                self.queue.answer(both.map(|(waiting, decision)| {
-                    if at_ms.is_none() {
-                        self.shared.deny.learn(&waiting.asks, &decision, sent_us, now_us);
-                    }
-                    (waiting.id, Ok(decision))
-                }));
-            }
-            // A key that holds something else breaks the run before anything is written: only
-            // those who ask for it shall suffer.
-            Err(StoreError::Broken(_)) if run.len() > 1 => {
-                for waiting in run {
-                    let decided = self.decide(std::iter::once(&waiting.asks[..]), at_ms).await;
-                    let garbled = || Err(StoreError::Garbled("no decision".to_owned()));
-                    let answer = decided.and_then(|mut one| one.pop().map_or_else(garbled, Ok));
-                    self.queue.answer(std::iter::once((waiting.id, answer)));
-                }
-            }
-            Err(error) => {
-                self.queue.answer(run.iter().map(|waiting| (waiting.id, Err(error.clone()))));
-            }
-        }
-    }
-
-    async fn decide<'a, R>(
-        &self,
-        requests: R,
-        at_ms: Option<u64>,
-    ) -> Result<Vec<Decision>, StoreError>
-    where
-        R: Iterator<Item = &'a [Ask]> + Clone,
-    {
-        let call = wire::Call::of(requests.clone(), at_ms);
-        let watch = Stopwatch::start();
-        let reply = self.link.run(call).await;
-        let Shared { metrics, refused, .. } = &*self.shared;
-        metrics.evalsha_seconds.record(watch.elapsed());
-        metrics.store_up.set(if reply.is_ok() { 1.0 } else { 0.0 });
-        let is_refused = matches!(reply, Err(StoreError::Refused(_)));
-        if is_refused != refused.load(Ordering::Relaxed) {
-            refused.store(is_refused, Ordering::Relaxed);
-        }
-        Ok(wire::decisions(requests, &reply?)?.collect())
+        self.node.link().connected(deadline).await
     }
 }
 

@@ -236,7 +236,8 @@ async fn reflection_lists_every_service() {
 async fn without_a_store_nothing_is_decided_until_it_is_there() {
     let mut redis = RedisServer::start(Version::Redis70);
     redis.stop();
-    let args = ["--store", &redis.url(), "--store-timeout", "200ms"];
+    let url = redis.url();
+    let args = ["--store", &url, "--store-timeout", "200ms", "--on-store-failure", "error"];
     let served = Served::with(&[EDGE], &args);
     let caller = served.caller().await;
     let user = request("edge").about("user", "a");

@@ -14,6 +14,7 @@ mod keys;
 mod limits_files;
 mod lua_and_rust;
 mod memory_store;
+mod outages;
 mod redis_store;
 mod script_runs;
 mod support;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tidegate::decide::{Ask, Mode};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
+use tidegate::rules::OnStoreFailure;
 use tidegate::store::StoreError;
 use tidegate::store::redis::RedisStore;
 
@@ -82,7 +83,9 @@ async fn requests_at_once_load_a_forgotten_script_and_none_fails() {
             let requests: Vec<_> = (0..20)
                 .map(|_| {
                     let store = Arc::clone(&store);
-                    tokio::spawn(async move { store.decide(mixed(1), None).await })
+                    tokio::spawn(async move {
+                        store.decide(mixed(1), OnStoreFailure::Error, None).await
+                    })
                 })
                 .collect();
             for request in requests {
@@ -102,7 +105,11 @@ async fn a_server_that_restarted_decides_as_soon_as_it_is_ready() {
         let store = store_on(&server).await;
         decide(&store, &mixed(6)).await;
         server.restart();
-        let ready = async { while store.ready().await.is_err() {} };
+        let ready = async {
+            while store.ready().await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
         tokio::time::timeout(DEADLINE, ready).await.expect("reconnects");
         let decision = decide(&store, &mixed(6)).await;
         assert!(decision.allowed, "{version:?}");
@@ -217,7 +224,7 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
 /// Takes a hit at each of these moments.
 async fn hit_at(store: &RedisStore, ask: &Ask, moments: std::ops::Range<u64>) {
     for at_ms in moments {
-        let decision = store.decide(vec![ask.clone()], Some(at_ms)).await;
+        let decision = store.decide(vec![ask.clone()], OnStoreFailure::Error, Some(at_ms)).await;
         assert!(decision.unwrap().allowed, "at {at_ms}");
     }
 }
@@ -268,7 +275,7 @@ async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
         let mut reads_max = 0;
         for now_ms in (0..40).map(|at| START_MS + hits + at * (3 * hits / 40)) {
             let before = calls(&server, "getrange");
-            store.decide(vec![ask.clone()], Some(now_ms)).await.unwrap();
+            store.decide(vec![ask.clone()], OnStoreFailure::Error, Some(now_ms)).await.unwrap();
             reads_max = reads_max.max(calls(&server, "getrange") - before);
         }
         most.push(reads_max);
@@ -287,14 +294,14 @@ async fn what_is_no_state_under_a_key_is_an_error_or_overwritten() {
             let ask = take("strange", &limit(algorithm, 5, HOUR_MS));
             let key = ask.key.as_bytes();
             server.command(&[b"SET".as_slice(), key, b"xyz"]);
-            let short = store.decide(vec![ask.clone()], None).await;
+            let short = store.decide(vec![ask.clone()], OnStoreFailure::Error, None).await;
             let refused = matches!(short, Err(StoreError::Broken(_)));
             // Less than one sub-window counts as none.
             let none = algorithm == Algorithm::SlidingWindowCounter && short.is_ok();
             assert!(refused || none, "{version:?} {algorithm:?}: {short:?}");
             server.command(&[b"DEL".as_slice(), key]);
             server.command(&[b"LPUSH".as_slice(), key, b"xyz"]);
-            let list = store.decide(vec![ask.clone()], None).await;
+            let list = store.decide(vec![ask.clone()], OnStoreFailure::Error, None).await;
             let refused = matches!(list, Err(StoreError::Broken(_)));
             // MGET sees no value in a list: the counter starts afresh there.
             assert!(refused || list.is_ok_and(|decision| decision.allowed), "{algorithm:?}");
@@ -326,8 +333,10 @@ async fn the_cpu_time_of_script_runs_is_measured() {
     for (name, asks, from_ms) in cases {
         let before = server.used_cpu();
         for run in 0..RUNS {
-            let decision =
-                store.decide(asks.clone(), Some(from_ms + u64::from(run))).await.unwrap();
+            let decision = store
+                .decide(asks.clone(), OnStoreFailure::Error, Some(from_ms + u64::from(run)))
+                .await
+                .unwrap();
             assert!(decision.allowed, "{name}");
         }
         let each = (server.used_cpu() - before) / RUNS;
@@ -343,7 +352,7 @@ async fn a_server_that_answers_but_refuses_to_write_is_not_ready_until_it_does()
         let memory = |max: &str| server.command(&["CONFIG", "SET", "maxmemory", max]);
         assert!(decide(&store, &mixed(3)).await.allowed, "{version:?}");
         memory("1");
-        let full = store.decide(mixed(3), None).await;
+        let full = store.decide(mixed(3), OnStoreFailure::Error, None).await;
         assert!(matches!(full, Err(StoreError::Refused(_))), "{version:?}: {full:?}");
         assert!(matches!(store.ready().await, Err(StoreError::Refused(_))), "{version:?}");
         memory("0");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate::decide::Ask;
 use tidegate::limit::Algorithm;
+use tidegate::rules::OnStoreFailure;
 use tidegate::store::StoreError;
 use tidegate::store::redis::RedisStore;
 
@@ -43,7 +44,7 @@ async fn at_once(store: &Arc<RedisStore>, asks: impl Fn(usize) -> Vec<Ask>, coun
     let requests: Vec<_> = (0..count)
         .map(|at| {
             let (store, asks) = (Arc::clone(store), asks(at));
-            tokio::spawn(async move { store.decide(asks, None).await })
+            tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, None).await })
         })
         .collect();
     let mut passed = 0;
@@ -90,7 +91,7 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
             .map(|at| {
                 let name = if at % 10 == 3 { "strange" } else { "good" };
                 let (store, asks) = (Arc::clone(&store), vec![take(name, &hourly)]);
-                tokio::spawn(async move { store.decide(asks, None).await })
+                tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, None).await })
             })
             .collect();
         let mut broken = 0;

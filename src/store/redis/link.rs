@@ -69,13 +69,11 @@ impl Link {
         }
     }
 
-    /// Why there was no answer in time.
-    pub(super) fn no_answer(&self) -> StoreError {
-        if self.client.is_connected() {
-            StoreError::Timeout
-        } else {
-            StoreError::Unavailable("not connected".to_owned())
-        }
+    /// Why a request was not sent in time.
+    pub(super) fn not_sent(&self) -> StoreError {
+        let connected = self.client.is_connected();
+        let why = if connected { "busy with earlier requests" } else { "not connected" };
+        StoreError::Unavailable(why.to_owned())
     }
 
     /// Runs the script, and loads it where the server does not have it.
@@ -121,7 +119,8 @@ impl Link {
         };
         match timeout(self.timeout, asked).await {
             Ok(result) => result.map_err(|error| store_error(&error)),
-            Err(_elapsed) => Err(self.no_answer()),
+            Err(_elapsed) if self.client.is_connected() => Err(StoreError::Timeout),
+            Err(_elapsed) => Err(self.not_sent()),
         }
     }
 
@@ -177,37 +176,6 @@ fn store_error(error: &Error) -> StoreError {
         | ErrorKind::Unknown
         | ErrorKind::Cluster
         | ErrorKind::Sentinel
-        | ErrorKind::NotFound
-            if is_about_a_key(&details) =>
-        {
-            StoreError::Broken(details)
-        }
-        ErrorKind::Config
-        | ErrorKind::Auth
-        | ErrorKind::InvalidCommand
-        | ErrorKind::InvalidArgument
-        | ErrorKind::Url
-        | ErrorKind::Unknown
-        | ErrorKind::Cluster
-        | ErrorKind::Sentinel
-        | ErrorKind::NotFound => StoreError::Refused(details),
+        | ErrorKind::NotFound => StoreError::of_redis(details),
     }
-}
-
-/// Whether the script broke on what a key holds, and not on the state of the server. Redis 6.2
-/// wraps both in the same words.
-fn is_about_a_key(details: &str) -> bool {
-    const OF_THE_SERVER: [&str; 9] = [
-        "OOM",
-        "READONLY",
-        "NOPERM",
-        "LOADING",
-        "MISCONF",
-        "NOREPLICAS",
-        "MASTERDOWN",
-        "CLUSTERDOWN",
-        "BUSY",
-    ];
-    let of_the_server = OF_THE_SERVER.iter().any(|code| details.contains(code));
-    !of_the_server && (details.contains("WRONGTYPE") || details.contains("user_script"))
 }

@@ -11,6 +11,7 @@
 //! to do.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -33,7 +34,7 @@ pub(super) type Answer = Result<Decision, StoreError>;
 pub(super) struct Waiting {
     /// Its number.
     pub(super) id: u64,
-    pub(super) asks: Vec<Ask>,
+    pub(super) asks: Arc<Vec<Ask>>,
     /// The moment of a replay.
     pub(super) at_ms: Option<u64>,
 }
@@ -59,6 +60,8 @@ struct Inner {
 
 struct Open {
     deadline_us: u64,
+    /// Whether it is in a run: its hits may be taken.
+    sent: bool,
     /// Gone once it is answered.
     answer: Option<oneshot::Sender<Answer>>,
 }
@@ -73,17 +76,25 @@ pub(super) struct Todo {
     pub(super) answer: oneshot::Receiver<Answer>,
 }
 
+/// What came of looking for requests that are over.
+pub(super) struct Expired {
+    /// What the last of those got that were, if any was.
+    pub(super) error: Option<StoreError>,
+    /// The next deadline, if anybody waits.
+    pub(super) next_us: Option<u64>,
+}
+
 impl Queue {
     pub(super) fn new(requests_max: usize) -> Self {
         Self { inner: Mutex::default(), requests_max }
     }
 
     /// Adds a request, which is over at `deadline_us`: not before those that were added earlier.
-    pub(super) fn push(&self, asks: Vec<Ask>, at_ms: Option<u64>, deadline_us: u64) -> Todo {
+    pub(super) fn push(&self, asks: Arc<Vec<Ask>>, at_ms: Option<u64>, deadline_us: u64) -> Todo {
         let (sender, answer) = oneshot::channel();
         let mut inner = self.inner.lock();
         let id = inner.first_id + inner.open.len() as u64;
-        inner.open.push_back(Open { deadline_us, answer: Some(sender) });
+        inner.open.push_back(Open { deadline_us, sent: false, answer: Some(sender) });
         inner.waiting.push_back(Waiting { id, asks, at_ms });
         let run = inner.runs < RUNS_MAX;
         inner.runs += usize::from(run);
@@ -108,7 +119,11 @@ impl Queue {
             if run.first().is_some_and(|first| full || first.at_ms != next.at_ms) {
                 break;
             }
+            let id = next.id;
             run.extend(inner.waiting.pop_front());
+            if let Some(open) = inner.open(id) {
+                open.sent = true;
+            }
         }
         if run.is_empty() {
             inner.runs -= 1;
@@ -125,18 +140,29 @@ impl Queue {
         }
     }
 
-    /// Ends what is over at `now_us`; returns the next deadline, if anybody waits.
-    pub(super) fn expire(&self, now_us: u64, answer: impl Fn() -> Answer) -> Option<u64> {
+    /// Ends what is over at `now_us` with the error for what was sent or was not.
+    pub(super) fn expire(&self, now_us: u64, error: impl Fn(bool) -> StoreError) -> Expired {
         let mut inner = self.inner.lock();
+        let mut expired = Expired { error: None, next_us: None };
         while let Some(first) = inner.open.front() {
             if first.deadline_us > now_us {
-                return Some(first.deadline_us);
+                expired.next_us = Some(first.deadline_us);
+                return expired;
             }
-            let id = inner.first_id;
-            inner.answer(id, &answer);
+            let (id, error) = (inner.first_id, error(first.sent));
+            expired.error = Some(error.clone());
+            inner.answer(id, || Err(error));
         }
         inner.alarm = false;
-        None
+        expired
+    }
+
+    /// Answers all that wait to be sent.
+    pub(super) fn give_up(&self, answer: impl Fn() -> Answer) {
+        let mut inner = self.inner.lock();
+        while let Some(waiting) = inner.waiting.pop_front() {
+            inner.answer(waiting.id, &answer);
+        }
     }
 }
 

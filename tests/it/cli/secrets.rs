@@ -63,7 +63,8 @@ async fn no_log_repeats_the_password() {
     let nobody = url(free_port());
     for (url, decides) in [(url(redis.port()), true), (wrong, false), (nobody, false)] {
         let timeout = if decides { "10s" } else { "50ms" };
-        let args = ["--store", &url, "--store-timeout", timeout, "--log", "trace"];
+        let store = ["--store", &url, "--store-timeout", timeout, "--on-store-failure", "error"];
+        let args = [&store[..], &["--log", "trace"]].concat();
         let served = Served::with(&[LIMITS], &args);
         let answer = served.caller().await.check(&request("edge").about("k", "v")).await;
         assert_eq!(answer.is_ok(), decides);

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::SystemClock;
 use tidegate::decide::Ask;
 use tidegate::metrics::Metrics;
+use tidegate::rules::OnStoreFailure;
 use tidegate::store::Decision;
+use tidegate::store::fallback::Fallback;
+use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::{Options, RedisStore, Shared};
 
@@ -22,7 +26,9 @@ pub async fn store_on(server: &RedisServer) -> RedisStore {
 /// What stores share whose deny cache has room for `keys_max`.
 pub fn shared(keys_max: usize) -> Arc<Shared> {
     let deny = Bounds { keys_max, ttl: Duration::from_secs(3_600) };
-    Arc::new(Shared::new(deny, Metrics::new().unwrap()))
+    let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
+    let fallback = Fallback::new(Arc::new(memory), 1);
+    Arc::new(Shared::new(deny, fallback, Metrics::new().unwrap()))
 }
 
 /// A store that shares a deny cache with others.
@@ -35,5 +41,5 @@ pub async fn store_that_denies(server: &RedisServer, shared: &Arc<Shared>) -> Re
 
 /// The store's decision, which there is.
 pub async fn decide(store: &RedisStore, asks: &[Ask]) -> Decision {
-    store.decide(asks.to_vec(), None).await.unwrap()
+    store.decide(asks.to_vec(), OnStoreFailure::Error, None).await.unwrap()
 }

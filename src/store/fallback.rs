@@ -1,0 +1,214 @@
+//! What a request gets while its store cannot decide.
+//!
+//! `local`: this replica decides by itself, on a memory store, with limits divided by the number
+//! of replicas. What it admits so is noted, and charged to the store when that is back, where it
+//! still counts; once at most, for a charge whose answer is lost is not sent again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::memory::MemoryStore;
+use super::{Decision, Source, StoreError};
+use crate::decide::{Ask, Mode, Outcome, Status};
+use crate::rules::OnStoreFailure;
+
+/// Counters whose hits are noted; those of further ones are never charged.
+const NOTED_MAX: usize = 100_000;
+
+/// Decides in the store's place. All threads share it.
+pub struct Fallback {
+    memory: Arc<MemoryStore>,
+    /// How many replicas share the limits.
+    replicas: u32,
+    noted: Mutex<HashMap<u128, Noted>>,
+}
+
+/// Hits that were admitted here and that the store does not know of.
+#[derive(Clone, Debug)]
+struct Noted {
+    /// The ask as the store would have got it.
+    ask: Ask,
+    hits: u64,
+}
+
+impl Fallback {
+    /// Decides on `memory`, with limits divided by `replicas`.
+    pub fn new(memory: Arc<MemoryStore>, replicas: u32) -> Self {
+        Self { memory, replicas: replicas.max(1), noted: Mutex::default() }
+    }
+
+    /// The decision by `policy` over asks that failed with `error`.
+    ///
+    /// # Errors
+    /// The policy is to answer with it.
+    pub fn decide(
+        &self,
+        asks: &[Ask],
+        policy: OnStoreFailure,
+        error: StoreError,
+    ) -> Result<Decision, StoreError> {
+        match policy {
+            OnStoreFailure::Error => Err(error),
+            OnStoreFailure::Allow => Ok(same_for_all(asks, true)),
+            OnStoreFailure::Deny => Ok(same_for_all(asks, false)),
+            OnStoreFailure::Local => Ok(self.decide_here(asks, &error)),
+        }
+    }
+
+    fn decide_here(&self, asks: &[Ask], error: &StoreError) -> Decision {
+        let share = |ask: &Ask| Ask { limit: ask.limit.share_of(self.replicas), ..ask.clone() };
+        let shares: Vec<Ask> = asks.iter().map(share).collect();
+        let decision = self.memory.decide(&shares, None);
+        // What may have been taken there is not charged again.
+        if !error.may_have_taken() {
+            self.note(asks, &decision.statuses);
+        }
+        Decision { source: Source::Fallback, ..decision }
+    }
+
+    fn note(&self, asks: &[Ask], statuses: &[Status]) {
+        let mut outcome = Outcome::default();
+        let both = || asks.iter().zip(statuses);
+        both().for_each(|(ask, status)| outcome.count(ask, status.within_limit));
+        let mut noted = self.noted.lock();
+        for (ask, _) in both().filter(|(ask, status)| outcome.moves(ask, status.within_limit)) {
+            if noted.len() >= NOTED_MAX && !noted.contains_key(&ask.key.hash()) {
+                continue;
+            }
+            let entry = noted.entry(ask.key.hash());
+            let entry = entry.or_insert_with(|| Noted { ask: ask.clone(), hits: 0 });
+            entry.hits = match ask.mode {
+                Mode::Take => entry.hits.saturating_add(ask.hits),
+                Mode::Refund => entry.hits.saturating_sub(ask.hits),
+                Mode::Peek => entry.hits,
+            };
+        }
+    }
+
+    /// What the store is to be charged: each counter's hits that still count here, at most those
+    /// that were noted. They are forgotten here: who takes them has to charge them.
+    pub fn take_charges(&self) -> Vec<Ask> {
+        let noted = std::mem::take(&mut *self.noted.lock());
+        let charge = |Noted { ask, hits }: Noted| {
+            let share = ask.limit.share_of(self.replicas);
+            let hits = hits.min(self.memory.used(&ask.key, &share));
+            // Whatever else was taken meanwhile: all of them, and nobody is rejected for it.
+            let limit = ask.limit.into_overdraft();
+            (hits > 0).then_some(Ask { limit, hits, mode: Mode::Take, shadow: true, key: ask.key })
+        };
+        noted.into_values().filter_map(charge).collect()
+    }
+
+    /// Whether there is anything to charge.
+    pub fn has_charges(&self) -> bool {
+        !self.noted.lock().is_empty()
+    }
+}
+
+fn same_for_all(asks: &[Ask], allowed: bool) -> Decision {
+    let status = Status {
+        within_limit: allowed,
+        remaining: 0,
+        reset_after_ms: 0,
+        retry_after_ms: None,
+        delay_ms: 0,
+    };
+    Decision { allowed, source: Source::Fallback, statuses: vec![status; asks.len()] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::FakeClock;
+    use crate::key::Key;
+    use crate::limit::{Algorithm, Limit, LimitSpec};
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn down() -> StoreError {
+        StoreError::Unavailable("not connected".into())
+    }
+
+    fn fallback(replicas: u32) -> (Fallback, FakeClock) {
+        let clock = FakeClock::at(NOW_MS);
+        let memory = MemoryStore::new(1_000, Arc::new(clock.clone()));
+        (Fallback::new(Arc::new(memory), replicas), clock)
+    }
+
+    fn ask(algorithm: Algorithm, hits: u64, mode: Mode) -> Ask {
+        let spec = LimitSpec { algorithm, hits: 10, period_ms: 60_000, ..LimitSpec::default() };
+        let limit = Limit::new(&spec).unwrap();
+        Ask { key: Key::of_bytes(&b"user"[..]), limit, hits, mode, shadow: false }
+    }
+
+    fn take(hits: u64) -> Ask {
+        ask(Algorithm::SlidingWindowLog, hits, Mode::Take)
+    }
+
+    fn decide(fallback: &Fallback, ask: Ask, error: StoreError) -> bool {
+        let decision = fallback.decide(&[ask], OnStoreFailure::Local, error).unwrap();
+        assert_eq!(decision.source, Source::Fallback);
+        decision.allowed
+    }
+
+    fn charged(fallback: &Fallback) -> Vec<u64> {
+        fallback.take_charges().iter().map(|charge| charge.hits).collect()
+    }
+
+    #[test]
+    fn each_replica_admits_its_part_rounded_up() {
+        for (replicas, part) in [(1, 10), (2, 5), (3, 4), (10, 1), (100, 1)] {
+            for algorithm in Algorithm::ALL.into_iter().filter(|other| *other != Algorithm::Gcra) {
+                let (fallback, _) = fallback(replicas);
+                let admit = |_: &u64| decide(&fallback, ask(algorithm, 1, Mode::Take), down());
+                assert_eq!((0..20).take_while(admit).count(), part, "{algorithm:?}, {replicas}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_other_policies_decide_all_alike() {
+        let (fallback, _) = fallback(1);
+        let decide = |policy| fallback.decide(&[take(1)], policy, down());
+        assert!(decide(OnStoreFailure::Allow).unwrap().allowed);
+        assert!(!decide(OnStoreFailure::Deny).unwrap().allowed);
+        assert_eq!(decide(OnStoreFailure::Error), Err(down()));
+        assert!(!fallback.has_charges());
+    }
+
+    #[test]
+    fn what_was_admitted_is_charged_once() {
+        let (fallback, _) = fallback(1);
+        assert!(decide(&fallback, take(3), down()));
+        assert!(decide(&fallback, take(4), down()));
+        assert!(!decide(&fallback, take(4), down()), "rejected, and not charged");
+        assert!(decide(&fallback, ask(Algorithm::SlidingWindowLog, 2, Mode::Refund), down()));
+        assert_eq!(charged(&fallback), [5]);
+        assert_eq!(charged(&fallback), [0; 0]);
+    }
+
+    #[test]
+    fn what_the_store_may_have_taken_is_not_charged() {
+        let (fallback, _) = fallback(1);
+        assert!(decide(&fallback, take(3), StoreError::Timeout));
+        assert!(decide(&fallback, take(2), down()));
+        assert_eq!(charged(&fallback), [2]);
+    }
+
+    #[test]
+    fn what_no_longer_counts_is_not_charged() {
+        let (fallback, clock) = fallback(1);
+        assert!(decide(&fallback, take(3), down()));
+        clock.set(NOW_MS + 30_000);
+        assert!(decide(&fallback, take(4), down()));
+        clock.set(NOW_MS + 60_000);
+        assert_eq!(charged(&fallback), [4]);
+        let drained = ask(Algorithm::TokenBucket, 4, Mode::Take);
+        assert!(decide(&fallback, Ask { key: Key::of_bytes(&b"b"[..]), ..drained }, down()));
+        clock.set(NOW_MS + 60_000 + 13_000);
+        // A hit drains in 6 seconds, and a started one counts.
+        assert_eq!(charged(&fallback), [2]);
+    }
+}

@@ -1,0 +1,226 @@
+//! One server as one thread sees it: the requests on their way to it, the connection, and whether
+//! it is known to be down.
+//!
+//! A server that let a request wait in vain is known to be down: requests do not wait for it any
+//! more, but fail at once. From then on a probe asks it for a decision ten times a second; the
+//! first answer, also a late one to an earlier run, says that it is back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::link::Link;
+use super::queue::{Queue, Waiting};
+use super::{Shared, wire};
+use crate::clock::{Stopwatch, uptime_us};
+use crate::decide::Ask;
+use crate::store::{Decision, StoreError};
+
+/// How often a server that is down is asked whether it is back.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a probe may take: longer than a decision, for nobody waits.
+const PROBE_MAX: Duration = Duration::from_secs(1);
+
+/// One server.
+pub(super) struct Node {
+    queue: Queue,
+    link: Link,
+    /// What a decision may take.
+    timeout_us: u64,
+    down: AtomicBool,
+    /// A counter that the probe writes.
+    probe: Ask,
+    shared: Arc<Shared>,
+}
+
+impl Node {
+    /// A server by the way to it, and what is written to see whether it decides.
+    pub(super) fn new(
+        (link, queue): (Link, Queue),
+        timeout: Duration,
+        probe: Ask,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        Self { queue, link, timeout_us, down: AtomicBool::new(false), probe, shared }
+    }
+
+    pub(super) const fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Decides a request in the next run.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        asks: Arc<Vec<Ask>>,
+        at_ms: Option<u64>,
+    ) -> Result<Decision, StoreError> {
+        if self.is_down() {
+            return Err(StoreError::Unavailable("known to be down".to_owned()));
+        }
+        let todo = self.queue.push(asks, at_ms, uptime_us() + self.timeout_us);
+        if todo.run {
+            tokio::spawn(Arc::clone(self).run_all());
+        }
+        if let Some(alarm_us) = todo.alarm_us {
+            tokio::spawn(Arc::clone(self).watch(alarm_us));
+        }
+        let given_up = |_gone| Err(StoreError::Unavailable("the run was given up".to_owned()));
+        todo.answer.await.unwrap_or_else(given_up)
+    }
+
+    /// Whether the server decides: it answers, and has not refused the last decision.
+    pub(super) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.is_down() {
+            return Err(StoreError::Unavailable("known to be down".to_owned()));
+        }
+        if self.shared.refused.load(Ordering::Relaxed) {
+            return self.decide(Arc::new(vec![self.probe.clone()]), None).await.map(drop);
+        }
+        let pong = self.link.ping().await;
+        if let Err(error) = &pong {
+            self.fell(error);
+        }
+        pong
+    }
+
+    /// Decides requests in one run, now.
+    pub(super) async fn decide_all<'a, R>(
+        &self,
+        requests: R,
+        at_ms: Option<u64>,
+    ) -> Result<Vec<Decision>, StoreError>
+    where
+        R: Iterator<Item = &'a [Ask]> + Clone,
+    {
+        let call = wire::Call::of(requests.clone(), at_ms);
+        let watch = Stopwatch::start();
+        let reply = self.link.run(call).await;
+        let Shared { metrics, refused, .. } = &*self.shared;
+        metrics.evalsha_seconds.record(watch.elapsed());
+        let is_refused = matches!(reply, Err(StoreError::Refused(_)));
+        if is_refused != refused.load(Ordering::Relaxed) {
+            refused.store(is_refused, Ordering::Relaxed);
+        }
+        Ok(wire::decisions(requests, &reply?)?.collect())
+    }
+
+    /// Charges what was admitted without the server, in one run that is not sent again.
+    pub(super) async fn charge<'a, R>(&self, charges: R) -> Result<(), StoreError>
+    where
+        R: Iterator<Item = &'a [Ask]> + Clone,
+    {
+        match timeout(PROBE_MAX, Box::pin(self.decide_all(charges, None))).await {
+            Ok(charged) => charged.map(drop),
+            Err(_elapsed) => Err(StoreError::Timeout),
+        }
+    }
+
+    fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
+    }
+
+    /// Run after run, until nobody waits.
+    async fn run_all(self: Arc<Self>) {
+        // Those who wait meanwhile may be over: they are asked for once there is a connection.
+        loop {
+            self.link.ready().await;
+            let Some(run) = self.queue.next_run() else { return };
+            self.run(run).await;
+        }
+    }
+
+    /// Ends what is over, until nobody waits.
+    async fn watch(self: Arc<Self>, mut alarm_us: u64) {
+        loop {
+            sleep(Duration::from_micros(alarm_us.saturating_sub(uptime_us()))).await;
+            let late = |sent| if sent { StoreError::Timeout } else { self.link.not_sent() };
+            let expired = self.queue.expire(uptime_us(), late);
+            if let Some(error) = expired.error {
+                self.fell(&error);
+            }
+            match expired.next_us {
+                Some(next_us) => alarm_us = next_us,
+                None => return,
+            }
+        }
+    }
+
+    async fn run(self: &Arc<Self>, run: Vec<Waiting>) {
+        let sent_us = uptime_us();
+        let at_ms = run.first().and_then(|first| first.at_ms);
+        let decided = self.decide_all(run.iter().map(|waiting| &waiting.asks[..]), at_ms).await;
+        match decided {
+            Ok(decisions) => {
+                self.rose();
+                let now_us = uptime_us();
+                let both = run.iter().zip(decisions);
+                self.queue.answer(both.map(|(waiting, decision)| {
+                    if at_ms.is_none() {
+                        self.shared.deny.learn(&waiting.asks, &decision, sent_us, now_us);
+                    }
+                    (waiting.id, Ok(decision))
+                }));
+            }
+            // A key that holds something else breaks the run before anything is written: only
+            // those who ask for it shall suffer.
+            Err(StoreError::Broken(_)) if run.len() > 1 => {
+                for waiting in run {
+                    let one = std::iter::once(&waiting.asks[..]);
+                    let decided = self.decide_all(one, at_ms).await;
+                    let garbled = || Err(StoreError::Garbled("no decision".to_owned()));
+                    let answer = decided.and_then(|mut one| one.pop().map_or_else(garbled, Ok));
+                    self.queue.answer(std::iter::once((waiting.id, answer)));
+                }
+            }
+            Err(error) => {
+                if error.is_of_the_server() {
+                    self.fell(&error);
+                }
+                self.queue.answer(run.iter().map(|waiting| (waiting.id, Err(error.clone()))));
+            }
+        }
+    }
+
+    /// Notes that the server is down: who waits to be sent waits no longer.
+    fn fell(self: &Arc<Self>, why: &StoreError) {
+        if self.down.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.shared.outages.begun(why, &self.shared.metrics);
+        let unsent = StoreError::Unavailable("known to be down".to_owned());
+        self.queue.give_up(|| Err(unsent.clone()));
+        tokio::spawn(Arc::clone(self).probe_until_back());
+    }
+
+    /// Notes that the server decides.
+    fn rose(&self) {
+        if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
+            self.shared.outages.ended(&self.shared.metrics);
+        }
+    }
+
+    async fn probe_until_back(self: Arc<Self>) {
+        while self.is_down() {
+            sleep(PROBE_EVERY).await;
+            let probe = [&[self.probe.clone()][..]];
+            let probed = async {
+                self.link.ready().await;
+                self.decide_all(probe.into_iter(), None).await
+            };
+            if let Ok(Ok(_decisions)) = timeout(PROBE_MAX, Box::pin(probed)).await {
+                self.rose();
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Nobody asks it any more: what it knew of an outage goes with it.
+        self.rose();
+    }
+}

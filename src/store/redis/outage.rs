@@ -1,0 +1,35 @@
+//! Outages over all servers and threads: one line in the log when the first begins and one when the
+//! last has ended, however many requests met them.
+
+use parking_lot::Mutex;
+
+use crate::metrics::Metrics;
+use crate::store::StoreError;
+
+/// How many servers are known to be down, each counted by each thread that knows.
+#[derive(Debug, Default)]
+pub(super) struct Outages(Mutex<usize>);
+
+impl Outages {
+    pub(super) fn begun(&self, why: &StoreError, metrics: &Metrics) {
+        let mut count = self.0.lock();
+        *count += 1;
+        if *count == 1 {
+            metrics.store_up.set(0.0);
+            tracing::warn!(%why, "the store does not answer: deciding by --on-store-failure");
+        }
+    }
+
+    pub(super) fn ended(&self, metrics: &Metrics) {
+        let mut count = self.0.lock();
+        *count -= 1;
+        if *count == 0 {
+            metrics.store_up.set(1.0);
+            tracing::info!("the store decides again");
+        }
+    }
+
+    pub(super) fn any(&self) -> bool {
+        *self.0.lock() > 0
+    }
+}

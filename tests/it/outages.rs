@@ -1,0 +1,118 @@
+//! What callers get while Redis does not answer, and afterwards.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::Code;
+
+use crate::support::client::{Caller, Request, Served, request};
+use crate::support::servers::{RedisServer, Version};
+
+const LIMITS: &str = "{domain: edge, descriptors: [\
+    {key: user, rate_limit: {limit: 6, period: 1h, algorithm: sliding_window_log}}]}";
+
+fn served(redis: &RedisServer, more: &[&str]) -> Served {
+    let url = redis.url();
+    let args = [&["--store", &url, "--store-timeout", "100ms"], more].concat();
+    Served::with(&[LIMITS], &args)
+}
+
+fn user(name: &str) -> Request {
+    request("edge").about("user", name)
+}
+
+/// Whether the request passes, and who said so.
+async fn asked(caller: &Caller, name: &str) -> (bool, &'static str) {
+    let answer = caller.check(&user(name)).await.unwrap();
+    (answer.decision().as_str_name() == "DECISION_ALLOWED", answer.source().as_str_name())
+}
+
+const STORE: &str = "DECISION_SOURCE_STORE";
+const FALLBACK: &str = "DECISION_SOURCE_FALLBACK";
+
+/// Asks again and again, and fails where that takes longer than a busy machine may need.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let ask = async { while !holds().await {} };
+    timeout(Duration::from_secs(20), ask).await.expect(what);
+}
+
+async fn until_the_store_decides(caller: &Caller) {
+    until("the store decides again", async || asked(caller, "probe").await.1 == STORE).await;
+}
+
+#[tokio::test]
+async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
+    let mut redis = RedisServer::start(Version::Redis70);
+    let served = served(&redis, &["--replicas", "2"]);
+    let caller = served.caller().await;
+    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    redis.stop();
+    // Half of six, for there are two replicas.
+    for allowed in [true, true, true, false, false] {
+        assert_eq!(asked(&caller, "a").await, (allowed, FALLBACK));
+    }
+    let ready = served.page("/readyz");
+    assert_eq!(ready.status, 200);
+    assert!(ready.body.contains("on-store-failure"), "{}", ready.body);
+    redis.restart();
+    until_the_store_decides(&caller).await;
+    // The server came back empty: three hits are charged, and three are left.
+    let left = async || caller.quota(&user("a")).await.unwrap().statuses[0].remaining;
+    until("what was admitted is charged", async || left().await == 3).await;
+    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    assert_eq!(left().await, 2);
+    let log = served.tidegate.log();
+    assert_eq!(log.matches("does not answer").count(), 1, "one line an outage: {log}");
+}
+
+#[tokio::test]
+async fn a_domain_says_what_its_requests_get() {
+    let policies = ["allow", "deny", "error", "local"];
+    let file = |policy: &str| {
+        format!(
+            "{{domain: {policy}, on_store_failure: {policy}, descriptors: \
+             [{{key: user, rate_limit: {{limit: 1, period: 1h}}}}]}}"
+        )
+    };
+    let files = policies.map(file);
+    let files: Vec<_> = files.iter().map(String::as_str).collect();
+    let mut redis = RedisServer::start(Version::Redis70);
+    redis.stop();
+    let url = redis.url();
+    let served = Served::with(&files, &["--store", &url, "--store-timeout", "50ms"]);
+    let caller = served.caller().await;
+    let allows = async |domain: &str| caller.allows(&request(domain).about("user", "a")).await;
+    assert!(allows("allow").await && allows("allow").await);
+    assert!(!allows("deny").await);
+    assert!(allows("local").await && !allows("local").await);
+    let error = caller.check(&request("error").about("user", "a")).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert_eq!(served.page("/readyz").status, 200, "the default is local");
+    let metrics = served.page("/metrics").body;
+    for (domain, decision, count) in
+        [("allow", "allowed", 2), ("deny", "rejected", 1), ("local", "allowed", 1)]
+    {
+        let line = format!(
+            "rate_limit_decision_total{{domain=\"{domain}\",decision=\"{decision}\",\
+             source=\"fallback\"}} {count}\n"
+        );
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_known_to_be_down_is_not_waited_for() {
+    let mut redis = RedisServer::start(Version::Redis70);
+    let url = redis.url();
+    let served = Served::with(&[LIMITS], &["--store", &url, "--store-timeout", "5s"]);
+    let caller = served.caller().await;
+    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    redis.stop();
+    // One request waits in vain; a thousand that did would take more than an hour.
+    for _ in 0..1_000 {
+        assert_eq!(asked(&caller, "b").await.1, FALLBACK);
+    }
+    redis.restart();
+    until_the_store_decides(&caller).await;
+}
