@@ -65,6 +65,12 @@ impl Outcome {
         self.takes_nothing |= rejects && !ask.limit.overdraft();
     }
 
+    /// Counts limits that could not be tested: nothing is taken from any.
+    pub(crate) const fn fail(&mut self) {
+        self.rejected = true;
+        self.takes_nothing = true;
+    }
+
     /// Whether the request passes.
     pub const fn allowed(self) -> bool {
         !self.rejected

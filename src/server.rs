@@ -21,7 +21,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::rules::parse;
 use crate::service::{Readiness, Rules, Service};
-use crate::settings::{Serve, StoreUrl};
+use crate::settings::Serve;
 use crate::store::Store;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
@@ -60,7 +60,7 @@ struct Parts {
 /// What the stores of all threads have in common.
 enum Stores {
     Memory(Arc<MemoryStore>),
-    Redis(Options, Arc<Shared>),
+    Redis(Box<Options>, Arc<Shared>),
 }
 
 /// Loads the limits, prepares the store and binds the ports.
@@ -70,7 +70,7 @@ enum Stores {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics = Metrics::new().map_err(|error| format!("metrics: {error}"))?;
     let rules = parse::load(&settings.limits).map_err(|errors| errors.to_string())?;
-    let stores = Stores::of(&settings, &metrics);
+    let stores = Stores::of(&settings, &metrics)?;
     metrics.loaded(SystemClock.now_ms());
     let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
     let http = listen("--http-addr", settings.http_addr).await?;
@@ -88,26 +88,26 @@ async fn listen(flag: &str, addr: SocketAddr) -> Result<TcpListener, String> {
 }
 
 impl Stores {
-    fn of(settings: &Serve, metrics: &Metrics) -> Self {
-        match &settings.store {
-            StoreUrl::Memory => {
+    fn of(settings: &Serve, metrics: &Metrics) -> Result<Self, String> {
+        Ok(match settings.store.access()? {
+            None => {
                 metrics.store_up.set(1.0);
                 let clock = Arc::new(SystemClock);
                 Self::Memory(Arc::new(MemoryStore::new(settings.memory_max_keys, clock)))
             }
-            StoreUrl::Redis(url) => {
+            Some(access) => {
                 metrics.store_up.set(0.0);
                 let options = Options {
-                    url: url.clone(),
+                    access,
                     timeout: settings.store_timeout,
                     batch_max: settings.store_batch_max,
                 };
                 let memory = MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock));
                 let fallback = Fallback::new(Arc::new(memory), settings.replicas);
                 let shared = Shared::new(settings.deny_cache(), fallback, metrics.clone());
-                Self::Redis(options, Arc::new(shared))
+                Self::Redis(Box::new(options), Arc::new(shared))
             }
-        }
+        })
     }
 
     /// The store for this thread.

@@ -1,19 +1,18 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
 mod bench;
+mod store;
 
-use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::builder::{Styles, TypedValueParser};
-use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
+pub use self::store::{Store, StoreUrl};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::store::redis::deny;
@@ -41,7 +40,9 @@ pub enum Command {
     /// Serves gRPC (CheckRateLimit, GetQuota, Envoy's ShouldRateLimit, health, reflection) and
     /// HTTP (/healthz, /readyz, /metrics, /limits).
     #[command(after_help = "Example:\n  tidegate serve --limits deploy/example/limits.yaml\n  \
-        tidegate serve --limits /etc/tidegate --store redis://127.0.0.1:6379")]
+        tidegate serve --limits /etc/tidegate --store redis://127.0.0.1:6379\n  \
+        tidegate serve --limits /etc/tidegate --store rediss-cluster://a:6379,b:6379 --store-user tidegate \\\n    \
+        --store-password-file /run/secrets/redis")]
     Serve(Box<Serve>),
     /// Say what is wrong with limits files, or how they were understood
     ///
@@ -58,7 +59,7 @@ pub enum Command {
     /// Replay recorded requests on their own clock
     ///
     /// For trying limits on yesterday's traffic: reads a JSON line for each request and prints a
-    /// JSON line for each decision.
+    /// JSON line for each decision. In Redis its keys are its own, and it removes them.
     #[command(after_help = "A request:\n  {\"at_ms\":1700000000000,\"domain\":\"edge\",\
         \"descriptors\":[{\"entries\":[[\"user_id\",\"42\"]],\"hits\":2}],\"hits\":1,\
         \"peek\":false,\"refund\":false}\nhits, peek and refund may be left out; a descriptor's \
@@ -78,17 +79,9 @@ pub struct Serve {
     /// Limits: a YAML file, or a folder of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
-    /// Where counters live: `memory` (this process) or `redis://[USER:PASSWORD@]HOST:PORT[/DB]`,
-    /// which replicas share
-    #[arg(
-        long,
-        env = "TIDEGATE_STORE",
-        hide_env_values = true,
-        value_parser = StoreUrlParser,
-        default_value = "memory",
-        value_name = "URL"
-    )]
-    pub store: StoreUrl,
+    /// Where counters live
+    #[command(flatten)]
+    pub store: Store,
     /// Where to serve gRPC; port 0 takes a free one
     #[arg(long, env = "TIDEGATE_GRPC_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub grpc_addr: SocketAddr,
@@ -201,16 +194,9 @@ pub struct Simulate {
     /// Requests, a JSON line each; `-` is standard input
     #[arg(long, value_name = "FILE|-")]
     pub trace: PathBuf,
-    /// `memory`, or a Redis server: keys of the replay are its own, and it removes them
-    #[arg(
-        long,
-        env = "TIDEGATE_STORE",
-        hide_env_values = true,
-        value_parser = StoreUrlParser,
-        default_value = "memory",
-        value_name = "URL"
-    )]
-    pub store: StoreUrl,
+    /// Where the counters of the replay live
+    #[command(flatten)]
+    pub store: Store,
     /// Print a table of allowed and rejected by rule instead of decisions
     #[arg(long)]
     pub summary: bool,
@@ -219,57 +205,6 @@ pub struct Simulate {
 /// The entries of one descriptor on the command line.
 #[derive(Clone, Debug)]
 pub struct Entries(pub Vec<(String, String)>);
-
-/// Where counters live.
-#[derive(Clone)]
-pub enum StoreUrl {
-    /// In this process.
-    Memory,
-    /// At a URL, which may hold a password and is never printed.
-    Redis(String),
-}
-
-/// Parses [`StoreUrl`]s without repeating a bad one, as clap would, for its password.
-#[derive(Clone)]
-struct StoreUrlParser;
-
-impl TypedValueParser for StoreUrlParser {
-    type Value = StoreUrl;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        _arg: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<StoreUrl, clap::Error> {
-        value.to_string_lossy().parse().map_err(|error| {
-            let message = format!("the value of --store {error}\n");
-            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
-        })
-    }
-}
-
-impl std::fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Self::Memory) { "memory" } else { "redis" })
-    }
-}
-
-impl FromStr for StoreUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "memory" => Ok(Self::Memory),
-            url if url.contains(',') => Err("several servers are not supported yet".to_owned()),
-            url if url.starts_with("redis://") => Ok(Self::Redis(url.to_owned())),
-            url if url.starts_with("redis") => {
-                Err("this kind of Redis is not supported yet; use redis://HOST:PORT".to_owned())
-            }
-            _ => Err("is neither `memory` nor redis://HOST:PORT".to_owned()),
-        }
-    }
-}
 
 fn entries(text: &str) -> Result<Entries, String> {
     let entry = |entry: &str| {

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
 use crate::service::{Answer, DecideError, LimitStatus, Rules, Service, Snapshot};
-use crate::settings::{Simulate, StoreUrl};
+use crate::settings::{self, Simulate};
 use crate::store::Store;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
@@ -106,13 +106,13 @@ fn lines_of(mut trace: Box<dyn BufRead + Send>) -> Receiver<io::Result<Vec<u8>>>
     received
 }
 
-async fn open_store(url: &StoreUrl, metrics: &Metrics) -> Result<Store, String> {
-    let StoreUrl::Redis(url) = url else {
+async fn open_store(settings: &settings::Store, metrics: &Metrics) -> Result<Store, String> {
+    let Some(access) = settings.access()? else {
         // A replay forgets nothing: what its clock has passed may come back.
         let keys_max = u32::MAX as usize;
         return Ok(Store::Memory(Arc::new(MemoryStore::new(keys_max, Arc::new(SystemClock)))));
     };
-    let options = Options { url: url.clone(), timeout: STORE_TIMEOUT, batch_max: 1 };
+    let options = Options { access, timeout: STORE_TIMEOUT, batch_max: 1 };
     // A replay's clock is not this one: nothing is denied from memory.
     let deny = deny::Bounds { keys_max: 0, ttl: Duration::ZERO };
     let nothing = Arc::new(MemoryStore::new(1, Arc::new(SystemClock)));

@@ -4,16 +4,26 @@
 //! count hits twice. A server that has forgotten the script (a restart, SCRIPT FLUSH) says so
 //! before it runs anything; then it is loaded, once for all who wait, and run again.
 
+pub mod access;
+pub mod credentials;
 pub mod deny;
 mod link;
 mod node;
 mod outage;
 mod queue;
+pub mod ring;
+mod route;
+pub mod slot;
+mod spread;
+pub mod tls;
+pub mod url;
 mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::fallback::Fallback;
 use super::{Decision, StoreError};
@@ -23,11 +33,11 @@ use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
 use crate::rules::OnStoreFailure;
+use access::Access;
 use deny::DenyCache;
-use link::Link;
-use node::Node;
 use outage::Outages;
-use queue::Queue;
+use route::Route;
+use spread::Part;
 
 /// The parts of `lua/`, joined by the build.
 pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
@@ -35,8 +45,8 @@ pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
 /// How to reach Redis and what may be asked of it at once.
 #[derive(Clone)]
 pub struct Options {
-    /// `redis://…`; never printed, for its password.
-    pub url: String,
+    /// The servers, and how to reach them.
+    pub access: Access,
     /// What one decision may take, from when it was asked for.
     pub timeout: Duration,
     /// The most requests that one script run decides.
@@ -53,10 +63,10 @@ pub struct Shared {
     metrics: Metrics,
 }
 
-/// The store in a Redis server that replicas share. Each thread that serves has its own, with a
-/// connection of its own.
+/// The store in Redis, which replicas share. Each thread that serves has its own, with connections
+/// of its own.
 pub struct RedisStore {
-    node: Arc<Node>,
+    route: Route,
     shared: Arc<Shared>,
 }
 
@@ -86,10 +96,7 @@ impl RedisStore {
     /// # Errors
     /// The URL is not one of a Redis server; the message does not repeat it, for its password.
     pub fn connect(options: &Options, shared: Arc<Shared>) -> Result<Self, String> {
-        let link = Link::connect(&options.url, options.timeout)?;
-        let queue = Queue::new(options.batch_max);
-        let node = Node::new((link, queue), options.timeout, probe()?, Arc::clone(&shared));
-        Ok(Self { node: Arc::new(node), shared })
+        Ok(Self { route: Route::connect(options, &shared)?, shared })
     }
 
     /// Decides over `asks`: here, if one is known to be denied, else in the next script run, and
@@ -109,7 +116,7 @@ impl RedisStore {
             return Ok(denied);
         }
         let asks = Arc::new(asks);
-        match self.node.decide(Arc::clone(&asks), at_ms).await {
+        match self.on_servers(&asks, at_ms).await {
             Ok(decision) => Ok(decision),
             Err(error) => {
                 self.shared.metrics.count_store_error(&error);
@@ -118,7 +125,45 @@ impl RedisStore {
         }
     }
 
-    /// Decides requests one after the other in one script run, at one moment.
+    async fn on_servers(
+        &self,
+        asks: &Arc<Vec<Ask>>,
+        at_ms: Option<u64>,
+    ) -> Result<Decision, StoreError> {
+        let nodes = self.route.nodes();
+        let parts = self.parts(asks);
+        if let [(at, _)] = &parts[..] {
+            return nodes[*at].decide(Arc::clone(asks), at_ms).await;
+        }
+        let part = |(at, places): (usize, Vec<usize>)| Part {
+            node: Arc::clone(&nodes[at]),
+            asks: Arc::new(places.iter().map(|place| asks[*place].clone()).collect()),
+            places,
+        };
+        let parts = parts.into_iter().map(part).collect();
+        // A task of its own: what was taken is given back though the caller may be gone.
+        let decided = tokio::spawn(spread::decide(parts, at_ms)).await;
+        decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
+    }
+
+    /// Which asks each server has, by its index.
+    fn parts(&self, asks: &[Ask]) -> SmallVec<[(usize, Vec<usize>); 1]> {
+        let mut parts = SmallVec::<[(usize, Vec<usize>); 1]>::new();
+        if self.route.nodes().len() == 1 {
+            parts.push((0, Vec::new()));
+            return parts;
+        }
+        for (place, ask) in asks.iter().enumerate() {
+            let server = self.route.place(ask.key.as_bytes());
+            match parts.iter_mut().find(|(other, _)| *other == server) {
+                Some((_, places)) => places.push(place),
+                None => parts.push((server, vec![place])),
+            }
+        }
+        parts
+    }
+
+    /// Decides requests one after the other in one script run of the first server, at one moment.
     ///
     /// # Errors
     /// As [`RedisStore::decide`] by [`OnStoreFailure::Error`], for all of them.
@@ -127,7 +172,7 @@ impl RedisStore {
         requests: &[&[Ask]],
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError> {
-        self.node.decide_all(requests.iter().copied(), at_ms).await
+        self.route.nodes()[0].decide_all(requests.iter().copied(), at_ms).await
     }
 
     /// Whether Redis decides: it answers and has not refused the last decision. One that has
@@ -137,7 +182,10 @@ impl RedisStore {
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let ready = self.node.ready().await;
+        let mut ready = Ok(());
+        for node in self.route.nodes() {
+            ready = ready.and(node.ready().await);
+        }
         let decides = ready.is_ok() && !self.shared.outages.any();
         self.shared.metrics.store_up.set(if decides { 1.0 } else { 0.0 });
         ready?;
@@ -154,11 +202,15 @@ impl RedisStore {
         let charges = self.shared.fallback.take_charges();
         let hits: u64 = charges.iter().map(|charge| charge.hits).sum();
         let mut lost = 0;
-        for some in charges.chunks(CHARGES_MAX) {
-            let requests = some.iter().map(std::slice::from_ref);
-            if let Err(error) = self.node.charge(requests).await {
-                lost += some.iter().map(|charge| charge.hits).sum::<u64>();
-                tracing::debug!(%error, "a charge failed");
+        for (at, node) in self.route.nodes().iter().enumerate() {
+            let own = |charge: &&Ask| self.route.place(charge.key.as_bytes()) == at;
+            let own: Vec<&Ask> = charges.iter().filter(own).collect();
+            for some in own.chunks(CHARGES_MAX) {
+                let requests = some.iter().copied().map(std::slice::from_ref);
+                if let Err(error) = node.charge(requests).await {
+                    lost += some.iter().map(|charge| charge.hits).sum::<u64>();
+                    tracing::debug!(%error, "a charge failed");
+                }
             }
         }
         tracing::info!(hits, lost, "charged the store what was admitted without it");
@@ -169,7 +221,11 @@ impl RedisStore {
     /// # Errors
     /// Redis could not be asked or refused.
     pub async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
-        self.node.link().remove(keys).await
+        for (at, node) in self.route.nodes().iter().enumerate() {
+            let own = keys.iter().filter(|key| self.route.place(key) == at);
+            node.link().remove(own).await?;
+        }
+        Ok(())
     }
 
     /// Waits until the client is connected.
@@ -177,7 +233,10 @@ impl RedisStore {
     /// # Errors
     /// It could not connect within `deadline`.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
-        self.node.link().connected(deadline).await
+        for node in self.route.nodes() {
+            node.link().connected(deadline).await?;
+        }
+        Ok(())
     }
 }
 

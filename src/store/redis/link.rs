@@ -6,8 +6,8 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
+use fred::types::config::UnresponsiveConfig;
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
-use fred::types::config::{ServerConfig, UnresponsiveConfig};
 use fred::types::scripts::Script;
 use fred::types::{Builder, Key, config::ReconnectPolicy};
 use tokio::sync::Mutex;
@@ -39,12 +39,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects in the background.
-    pub(super) fn connect(url: &str, timeout: Duration) -> Result<Self, String> {
-        let mut config =
-            Config::from_url(url).map_err(|error| format!("store: {}", error.details()))?;
-        if !matches!(config.server, ServerConfig::Centralized { .. }) {
-            return Err("store: only redis:// of one server is supported yet".into());
-        }
+    pub(super) fn connect(mut config: Config, timeout: Duration) -> Result<Self, String> {
         config.fail_fast = false;
         let client =
             builder(config).build().map_err(|error| format!("store: {}", error.details()))?;
@@ -96,11 +91,15 @@ impl Link {
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        self.in_time(self.client.ping::<()>(None)).await
+        Box::pin(self.in_time(self.client.ping::<()>(None))).await
     }
 
-    pub(super) async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
+    pub(super) async fn remove(
+        &self,
+        keys: impl Iterator<Item = &Vec<u8>>,
+    ) -> Result<(), StoreError> {
         const KEYS_MAX: usize = 1_000;
+        let keys: Vec<_> = keys.collect();
         for some in keys.chunks(KEYS_MAX) {
             let some: Vec<Key> = some.iter().map(|key| key.as_slice().into()).collect();
             self.client.del::<(), _>(some).await.map_err(|error| store_error(&error))?;
@@ -164,9 +163,11 @@ fn store_error(error: &Error) -> StoreError {
     let details = error.details().to_owned();
     match error.kind() {
         ErrorKind::Timeout => StoreError::Timeout,
-        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Backpressure | ErrorKind::Routing => {
-            StoreError::Unavailable(details)
-        }
+        ErrorKind::IO
+        | ErrorKind::Tls
+        | ErrorKind::Canceled
+        | ErrorKind::Backpressure
+        | ErrorKind::Routing => StoreError::Unavailable(details),
         ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(details),
         ErrorKind::Config
         | ErrorKind::Auth

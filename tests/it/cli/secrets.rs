@@ -26,6 +26,9 @@ fn no_error_repeats_the_password() {
         format!("redis://:{PASSWORD}@[::1"),
         format!("redis://user:{PASSWORD}@127.0.0.1:99999"),
         format!("redis://:{PASSWORD}@127.0.0.1:1/no-database"),
+        format!("redis://:{PASSWORD}@127.0.0.1:1,127.0.0.1:2"),
+        format!("redis-cluster://:{PASSWORD}@127.0.0.1:1,127.0.0.1:1"),
+        format!("redis-sentinel://127.0.0.1:1?sentinelPassword={PASSWORD}"),
     ] {
         let serve = ["serve", "--limits", limits, "--store", &bad];
         let bad_flag = ["--no-such-flag"];
@@ -36,11 +39,9 @@ fn no_error_repeats_the_password() {
             let text = said.out + &said.err;
             assert!(!text.contains(PASSWORD) && !text.contains("hunter2"), "{bad}: {text}");
         }
-        if !bad.starts_with("redis://") {
-            let said = run(&serve);
-            assert!(said.code != 0 && !said.err.contains("hunter2"), "{bad}: {}", said.err);
-            assert!(said.err.contains("--store"), "{}", said.err);
-        }
+        let said = run(&serve);
+        assert!(said.code != 0 && !said.err.contains("hunter2"), "{bad}: {}", said.err);
+        assert!(said.err.contains("--store"), "{}", said.err);
     }
 }
 
@@ -49,6 +50,7 @@ fn help_shows_no_value_of_the_environment() {
     for command in ["serve", "simulate"] {
         let mut help = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         help.args([command, "--help"]).env("TIDEGATE_STORE", url(1));
+        help.env("TIDEGATE_STORE_PASSWORD", PASSWORD);
         let output = help.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && text.contains("TIDEGATE_STORE"), "{text}");
@@ -72,5 +74,18 @@ async fn no_log_repeats_the_password() {
         let text = served.tidegate.log() + &pages.concat();
         let leak = text.lines().find(|line| line.contains("hunter2"));
         assert_eq!(leak, None);
+    }
+}
+
+#[test]
+fn a_password_in_the_environment_is_taken_and_not_repeated() {
+    let folder = limits_folder(&[LIMITS]);
+    for command in [&["serve"][..], &["simulate", "--trace", "-"]] {
+        let mut tidegate = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        tidegate.args(command).arg("--limits").arg(folder.path()).args(["--store", &url(1)]);
+        let output = tidegate.env("TIDEGATE_STORE_PASSWORD", PASSWORD).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!output.status.success() && !text.contains("hunter2"), "{text}");
+        assert!(text.contains("TIDEGATE_STORE_PASSWORD is set, and the URL"), "{text}");
     }
 }

@@ -10,7 +10,10 @@ use tidegate::rules::OnStoreFailure;
 use tidegate::store::Decision;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::access::Access;
+use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
+use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
 
 use super::servers::RedisServer;
@@ -33,7 +36,14 @@ pub fn shared(keys_max: usize) -> Arc<Shared> {
 
 /// A store that shares a deny cache with others.
 pub async fn store_that_denies(server: &RedisServer, shared: &Arc<Shared>) -> RedisStore {
-    let options = Options { url: server.url(), timeout: DEADLINE, batch_max: 64 };
+    store_at(&server.url(), shared).await
+}
+
+/// A store at a URL, connected.
+pub async fn store_at(url: &str, shared: &Arc<Shared>) -> RedisStore {
+    let address = url.parse().unwrap();
+    let access = Access::new(address, &Credentials::default(), &TlsFiles::default()).unwrap();
+    let options = Options { access, timeout: DEADLINE, batch_max: 64 };
     let store = RedisStore::connect(&options, Arc::clone(shared)).unwrap();
     store.connected(DEADLINE).await.unwrap();
     store

@@ -1,0 +1,127 @@
+//! Requests whose counters are on several servers.
+//!
+//! No script sees them all, so each server decides over its own, at once, and what some took is
+//! given back where others reject: exactly that. The promise is weaker than that of one script:
+//! until it is given back, others can see hits of a request that is rejected, and may be rejected
+//! for them. Nothing is lost or invented unless a server fails in between; then hits may stay taken
+//! of a request that was rejected, never the other way round.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::node::Node;
+use crate::decide::{Ask, Mode, Outcome, Status};
+use crate::store::{Decision, Source, StoreError};
+
+/// The asks of a request that one server decides.
+pub(super) struct Part {
+    pub(super) node: Arc<Node>,
+    pub(super) asks: Arc<Vec<Ask>>,
+    /// Where in the request each stands.
+    pub(super) places: Vec<usize>,
+}
+
+/// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
+/// waits for it.
+pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
+    let decided = on_all(parts.iter().map(|part| (&part.node, &part.asks)), at_ms).await;
+    let mut outcome = Outcome::default();
+    for (part, decision) in parts.iter().zip(&decided) {
+        match decision {
+            Ok(decision) => count(&mut outcome, &part.asks, &decision.statuses),
+            Err(_) => outcome.fail(),
+        }
+    }
+    let undos: Vec<Part> = parts
+        .iter()
+        .zip(&decided)
+        .filter_map(|(part, decision)| undo(part, &decision.as_ref().ok()?.statuses, outcome))
+        .collect();
+    let undone = on_all(undos.iter().map(|undo| (&undo.node, &undo.asks)), at_ms).await;
+
+    let count = parts.iter().map(|part| part.asks.len()).sum();
+    let mut statuses = vec![NONE; count];
+    for (part, decision) in parts.iter().zip(decided) {
+        place(&mut statuses, &part.places, decision?.statuses);
+    }
+    for (undo, decision) in undos.iter().zip(undone) {
+        // One that fails leaves hits taken: the rejection stands all the same.
+        if let Ok(decision) = decision {
+            let statuses_now = decision.statuses.iter().map(|status| status.remaining);
+            for (at, remaining) in undo.places.iter().zip(statuses_now) {
+                (statuses[*at].remaining, statuses[*at].delay_ms) = (remaining, 0);
+            }
+            let resets = decision.statuses.iter().map(|status| status.reset_after_ms);
+            undo.places.iter().zip(resets).for_each(|(at, ms)| statuses[*at].reset_after_ms = ms);
+        }
+    }
+    Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
+}
+
+const NONE: Status = Status {
+    within_limit: true,
+    remaining: 0,
+    reset_after_ms: 0,
+    retry_after_ms: None,
+    delay_ms: 0,
+};
+
+fn count(outcome: &mut Outcome, asks: &[Ask], statuses: &[Status]) {
+    for (ask, status) in asks.iter().zip(statuses) {
+        outcome.count(ask, status.within_limit);
+    }
+}
+
+fn place(all: &mut [Status], places: &[usize], statuses: Vec<Status>) {
+    for (at, status) in places.iter().zip(statuses) {
+        all[*at] = status;
+    }
+}
+
+/// What takes back what a part moved and the whole request does not.
+fn undo(part: &Part, statuses: &[Status], whole: Outcome) -> Option<Part> {
+    let mut own = Outcome::default();
+    count(&mut own, &part.asks, statuses);
+    let both = part.asks.iter().zip(statuses).zip(&part.places);
+    let (asks, places): (Vec<Ask>, Vec<usize>) = both
+        .filter(|((ask, status), _)| {
+            own.moves(ask, status.within_limit) && !whole.moves(ask, status.within_limit)
+        })
+        .map(|((ask, _), at)| (opposite(ask), *at))
+        .unzip();
+    let node = Arc::clone(&part.node);
+    (!asks.is_empty()).then(|| Part { node, asks: Arc::new(asks), places })
+}
+
+/// Gives back what was taken; takes what was given back, whether it fits or not.
+fn opposite(ask: &Ask) -> Ask {
+    match ask.mode {
+        Mode::Take | Mode::Peek => Ask { mode: Mode::Refund, ..ask.clone() },
+        Mode::Refund => {
+            let limit = ask.limit.into_overdraft();
+            Ask { mode: Mode::Take, limit, shadow: true, ..ask.clone() }
+        }
+    }
+}
+
+/// Asks servers at once; the decisions are in their order.
+async fn on_all<'a>(
+    parts: impl Iterator<Item = (&'a Arc<Node>, &'a Arc<Vec<Ask>>)>,
+    at_ms: Option<u64>,
+) -> Vec<Result<Decision, StoreError>> {
+    let mut running = JoinSet::new();
+    for (at, (node, asks)) in parts.enumerate() {
+        let (node, asks) = (Arc::clone(node), Arc::clone(asks));
+        running.spawn(async move { (at, node.decide(asks, at_ms).await) });
+    }
+    let mut decisions: Vec<_> = (0..running.len())
+        .map(|_| Err(StoreError::Unavailable("the run was given up".to_owned())))
+        .collect();
+    while let Some(joined) = running.join_next().await {
+        if let Ok((at, decision)) = joined {
+            decisions[at] = decision;
+        }
+    }
+    decisions
+}

@@ -1,0 +1,384 @@
+//! What `--store` says of Redis, parsed once: which servers, what they are to each other, and who asks.
+//!
+//! ```text
+//! redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]                 one server; several by commas are independent
+//! redis[s]-sentinel://[USER:PASSWORD@]HOST[:PORT],…[/DB]?service=NAME[&sentinelUsername=U][&sentinelPassword=P]
+//! redis[s]-cluster://[USER:PASSWORD@]HOST[:PORT],…
+//! ```
+//!
+//! Schemes and parameters are spelled as the client library's URLs are, so that `sentinelServiceName` is
+//! `service` too, and further hosts may come as `node=HOST:PORT`. What has a meaning in URLs (`@ / ? # , %`)
+//! is written as `%XX` in users, passwords and parameters; a `+` is a plus.
+//!
+//! Errors never repeat any of the URL, for it may hold a password anywhere once it is malformed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+
+use super::credentials::{Credentials, Password, Secret};
+
+/// The most servers that a URL names.
+const NODES_MAX: usize = 64;
+
+const SERVER_PORT: u16 = 6_379;
+const SENTINEL_PORT: u16 = 26_379;
+
+/// Where counters are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The servers, and what they are to each other.
+    pub topology: Topology,
+    /// Whether all connections are encrypted.
+    pub tls: bool,
+}
+
+/// Which servers there are, and what they are to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    Standalone(Server),
+    /// One server at a time, which the sentinels name.
+    Sentinel(Sentinel),
+    /// Servers that share the hash slots among themselves.
+    Cluster(Cluster),
+    /// Servers that know nothing of each other: 2 or more, each once.
+    Sharded(Vec<Server>),
+}
+
+/// One server that is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens.
+    pub node: Node,
+    /// Who asks it.
+    pub credentials: Credentials,
+    /// The database, where it is not 0.
+    pub database: Option<u8>,
+}
+
+/// Sentinels, and what to ask them for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentinel {
+    /// Some of the sentinels.
+    pub sentinels: Vec<Node>,
+    /// Who asks the sentinels.
+    pub sentinel_credentials: Credentials,
+    /// The name under which they watch the server.
+    pub service: String,
+    /// Who asks the server.
+    pub credentials: Credentials,
+    /// The database, where it is not 0.
+    pub database: Option<u8>,
+}
+
+/// Some of a cluster's nodes, which know the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Where to ask for the others.
+    pub seeds: Vec<Node>,
+    /// Who asks all of them.
+    pub credentials: Credentials,
+}
+
+/// A host and a port. It prints as `host:port`, the name of a server on the ring: hosts are in lower case,
+/// IPv6 addresses in brackets and their shortest form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node {
+    /// A name or an address, an IPv6 one without brackets.
+    pub host: String,
+    /// From 1.
+    pub port: u16,
+}
+
+impl Topology {
+    /// What it is called in messages and logs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Standalone(_) => "standalone",
+            Self::Sentinel(_) => "sentinel",
+            Self::Cluster(_) => "cluster",
+            Self::Sharded(_) => "sharded",
+        }
+    }
+}
+
+impl Address {
+    /// Who asks the servers, in the order of the URL; sentinels have credentials of their own.
+    pub fn credentials(&self) -> impl Iterator<Item = &Credentials> {
+        let (servers, one) = match &self.topology {
+            Topology::Standalone(server) => (std::slice::from_ref(server), None),
+            Topology::Sentinel(sentinel) => (&[][..], Some(&sentinel.credentials)),
+            Topology::Cluster(cluster) => (&[][..], Some(&cluster.credentials)),
+            Topology::Sharded(servers) => (&servers[..], None),
+        };
+        servers.iter().map(|server| &server.credentials).chain(one)
+    }
+
+    /// The same servers, asked with these credentials.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: &Credentials) -> Self {
+        let servers = match &mut self.topology {
+            Topology::Standalone(server) => std::slice::from_mut(server),
+            Topology::Sharded(servers) => servers,
+            Topology::Sentinel(Sentinel { credentials: one, .. })
+            | Topology::Cluster(Cluster { credentials: one, .. }) => {
+                *one = credentials.clone();
+                return self;
+            }
+        };
+        for server in servers {
+            server.credentials = credentials.clone();
+        }
+        self
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// Reads a URL. Errors go on from "the value of --store".
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("has a blank or a character beyond ASCII; write it as %XX".to_owned());
+        }
+        let (scheme, rest) = text.split_once("://").ok_or_else(unknown_scheme)?;
+        let (kind, tls) = match scheme.strip_prefix("rediss") {
+            Some(kind) => (kind, true),
+            None => (scheme.strip_prefix("redis").ok_or_else(unknown_scheme)?, false),
+        };
+        let topology = match kind {
+            "" => servers(text, scheme)?,
+            "-sentinel" => Topology::Sentinel(sentinel(&Parts::of(rest)?)?),
+            "-cluster" => Topology::Cluster(cluster(&Parts::of(rest)?)?),
+            _ => return Err(unknown_scheme()),
+        };
+        Ok(Self { topology, tls })
+    }
+}
+
+fn unknown_scheme() -> String {
+    "is neither `memory` nor a URL that starts with redis://, rediss://, redis-sentinel://, \
+     rediss-sentinel://, redis-cluster:// or rediss-cluster://"
+        .to_owned()
+}
+
+/// One server, or several URLs by commas.
+fn servers(text: &str, scheme: &str) -> Result<Topology, String> {
+    let rest = |url| str::strip_prefix(url, scheme)?.strip_prefix("://");
+    let urls: Vec<&str> = text.split(',').map(rest).collect::<Option<_>>().ok_or(
+        "must have the whole URL of each server between commas, all with one scheme, as in \
+         redis://a:6379,redis://b:6379; a comma in a password is %2C",
+    )?;
+    let several = urls.len() > 1;
+    let place = |at: usize, error| if several { format!("(server {at}) {error}") } else { error };
+    let one = |(at, url): (usize, &&str)| {
+        let server = Parts::of(url).and_then(|parts| server(&parts));
+        server.map_err(|error| place(at, error))
+    };
+    let mut servers = (1..).zip(&urls).map(one).collect::<Result<Vec<_>, _>>()?;
+    distinct(servers.iter().map(|server| &server.node))?;
+    Ok(match servers.pop() {
+        Some(server) if servers.is_empty() => Topology::Standalone(server),
+        last => Topology::Sharded(servers.into_iter().chain(last).collect()),
+    })
+}
+
+fn server(parts: &Parts<'_>) -> Result<Server, String> {
+    if parts.query.is_some() {
+        return Err(
+            "has parameters (after a `?`), which redis:// and rediss:// do not take; a `?` \
+                    in a password is %3F"
+                .to_owned(),
+        );
+    }
+    Ok(Server {
+        node: node(parts.hosts, SERVER_PORT)?,
+        credentials: parts.credentials()?,
+        database: parts.database()?,
+    })
+}
+
+fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, String> {
+    const KEYS: [&str; 5] =
+        ["service", "sentinelServiceName", "sentinelUsername", "sentinelPassword", "node"];
+    let parameters = parts.parameters(&KEYS)?;
+    let names_service = |key: &str| matches!(key, "service" | "sentinelServiceName");
+    let services = parameters.iter().filter(|(key, _)| names_service(key));
+    let services: Vec<_> = services.map(|(_, service)| service).collect();
+    let [service] = services[..] else {
+        return Err(
+            "must name the service that the sentinels watch, once, as in ?service=mymaster"
+                .to_owned(),
+        );
+    };
+    let value = |name| one_of(&parameters, name);
+    let password = value("sentinelPassword")?.map(Secret::new);
+    let sentinel_credentials = Credentials {
+        user: value("sentinelUsername")?,
+        password: password.map_or(Password::None, Password::Text),
+    };
+    Ok(Sentinel {
+        sentinels: nodes(parts.hosts, &parameters, SENTINEL_PORT)?,
+        sentinel_credentials,
+        service: service.clone(),
+        credentials: parts.credentials()?,
+        database: parts.database()?,
+    })
+}
+
+fn cluster(parts: &Parts<'_>) -> Result<Cluster, String> {
+    let parameters = parts.parameters(&["node"])?;
+    if parts.database()?.is_some() {
+        return Err("has a database, and a cluster has only one: leave out what is after the `/`"
+            .to_owned());
+    }
+    Ok(Cluster {
+        seeds: nodes(parts.hosts, &parameters, SERVER_PORT)?,
+        credentials: parts.credentials()?,
+    })
+}
+
+/// A URL after its scheme: `[userinfo@]hosts[/path][?query]`.
+struct Parts<'a> {
+    userinfo: Option<&'a str>,
+    hosts: &'a str,
+    path: &'a str,
+    query: Option<&'a str>,
+}
+
+type Parameters<'a> = Vec<(&'a str, String)>;
+
+impl<'a> Parts<'a> {
+    fn of(rest: &'a str) -> Result<Self, String> {
+        if rest.contains('#') {
+            return Err("has a `#`; in a password it is %23".to_owned());
+        }
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, Some(query)),
+            None => (rest, None),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') {
+            return Err("has an `@` after a `/`; in a password a `/` is %2F".to_owned());
+        }
+        let (userinfo, hosts) = match authority.rsplit_once('@') {
+            Some((userinfo, hosts)) => (Some(userinfo), hosts),
+            None => (None, authority),
+        };
+        Ok(Self { userinfo, hosts, path, query })
+    }
+
+    fn credentials(&self) -> Result<Credentials, String> {
+        let Some(userinfo) = self.userinfo else { return Ok(Credentials::default()) };
+        let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+        let user = Some(decoded(user)?).filter(|user| !user.is_empty());
+        let password = Some(decoded(password)?).filter(|password| !password.is_empty());
+        let password = password.map(Secret::new).map_or(Password::None, Password::Text);
+        Ok(Credentials { user, password })
+    }
+
+    fn database(&self) -> Result<Option<u8>, String> {
+        let number = match self.path {
+            "" => return Ok(None),
+            path if path.bytes().all(|byte| byte.is_ascii_digit()) => path.parse().ok(),
+            _ => None,
+        };
+        let number: u8 = number
+            .ok_or("has something after the `/` that is no number of a database, from 0 to 255")?;
+        Ok(Some(number).filter(|number| *number > 0))
+    }
+
+    fn parameters(&self, keys: &[&str]) -> Result<Parameters<'a>, String> {
+        let unknown = || {
+            let known = keys.join(", ");
+            format!("has a parameter (after the `?`) that is not one of {known}, each with a value")
+        };
+        let pairs = self.query.into_iter().flat_map(|query| query.split('&'));
+        let pair = |pair: &'a str| {
+            let known = |(key, value): &(&str, &str)| keys.contains(key) && !value.is_empty();
+            let (key, value) = pair.split_once('=').filter(known).ok_or_else(unknown)?;
+            Ok((key, decoded(value)?))
+        };
+        pairs.map(pair).collect()
+    }
+}
+
+fn one_of(parameters: &Parameters<'_>, name: &str) -> Result<Option<String>, String> {
+    let mut values = parameters.iter().filter(|(key, _)| *key == name).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (Some(_), Some(_)) => Err(format!("has the parameter {name} twice")),
+        (value, _) => Ok(value.cloned()),
+    }
+}
+
+fn nodes(hosts: &str, parameters: &Parameters<'_>, port: u16) -> Result<Vec<Node>, String> {
+    let more = parameters.iter().filter(|(key, _)| *key == "node").map(|(_, value)| value.as_str());
+    let nodes: Vec<_> =
+        hosts.split(',').chain(more).map(|host| node(host, port)).collect::<Result<_, _>>()?;
+    distinct(nodes.iter())?;
+    Ok(nodes)
+}
+
+fn distinct<'a>(nodes: impl Iterator<Item = &'a Node>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for node in nodes {
+        if !seen.insert(node) {
+            return Err(
+                "names a server twice (a host and a port, in upper or lower case)".to_owned()
+            );
+        }
+    }
+    if seen.len() > NODES_MAX {
+        return Err(format!("names more than {NODES_MAX} servers"));
+    }
+    Ok(())
+}
+
+/// `HOST[:PORT]`, with an IPv6 address in brackets.
+fn node(text: &str, default_port: u16) -> Result<Node, String> {
+    const WRONG: &str = "has a host that is no name, IPv4 address or IPv6 address in brackets; it is \
+        HOST:PORT, and in a password an `@` is %40, a `/` %2F";
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (address, port) = rest.split_once(']').ok_or(WRONG)?;
+        let address: Ipv6Addr = address.parse().ok().ok_or(WRONG)?;
+        (address.to_string(), port)
+    } else {
+        let (host, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+        let in_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if host.is_empty() || !host.bytes().all(in_names) {
+            return Err(WRONG.to_owned());
+        }
+        (host.to_ascii_lowercase(), port)
+    };
+    let port = match port.strip_prefix(':') {
+        None if port.is_empty() => Some(default_port),
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
+        _ => None,
+    };
+    let port = port.filter(|port| *port > 0);
+    let port = port.ok_or("has a port that is no number from 1 to 65535")?;
+    Ok(Node { host, port })
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    let text = percent_decode_str(text).decode_utf8();
+    let text = text.ok().ok_or("has a %XX in it that makes no UTF-8; a percent sign is %25")?;
+    Ok(text.into_owned())
+}
+
+#[cfg(test)]
+mod tests;

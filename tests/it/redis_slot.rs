@@ -1,0 +1,36 @@
+//! Slots of a cluster: as the servers themselves compute them.
+#![allow(clippy::unwrap_used)] // a test's helpers may end the test
+
+use tidegate::store::redis::slot::{SLOTS, slot};
+
+use crate::dice::Dice;
+use crate::support::servers::{RedisServer, Reply, Version};
+
+/// Braces in every order, tags of our own keys, and bytes of all kinds.
+fn keys() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> =
+        ["", "edge", "tg:{edge}:user_id=42:fixed:1m", "foo{}{bar}", "{", "}"]
+            .map(|key| key.as_bytes().to_vec())
+            .into();
+    keys.extend((0..200).map(|tenant| format!("tg:{{edge,tenant={tenant}}}:x").into_bytes()));
+    let mut dice = Dice::of_seed(7);
+    for _ in 0..500 {
+        let len = dice.within(0..=11);
+        keys.push((0..len).map(|_| dice.pick(b"ab{}")).collect());
+        keys.push((0..len).map(|_| u8::try_from(dice.within(0..=255)).unwrap()).collect());
+    }
+    keys
+}
+
+#[test]
+fn slots_are_those_that_every_server_says() {
+    for version in Version::ALL {
+        let server = RedisServer::start_with(version, &["--cluster-enabled", "yes"]);
+        for key in keys() {
+            let said = server.command(&[b"CLUSTER".as_slice(), b"KEYSLOT", &key]);
+            let text = key.escape_ascii();
+            assert_eq!(said, Reply::Int(slot(&key).into()), "{version:?}: {text}");
+            assert!(slot(&key) < SLOTS);
+        }
+    }
+}
