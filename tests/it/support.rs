@@ -5,8 +5,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 #![allow(clippy::disallowed_methods, reason = "deadlines for other processes need real time")]
 
+pub mod acl;
 pub mod client;
+pub mod cluster;
+pub mod load;
 pub mod process;
+pub mod proxy;
+pub mod resp;
+pub mod sentinels;
 pub mod servers;
 pub mod stores;
 pub mod tidegate;
+pub mod tls;

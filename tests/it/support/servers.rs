@@ -11,8 +11,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
@@ -22,12 +21,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::process;
+use super::resp::{ask, field};
+
+pub use super::resp::Reply;
 
 /// From the start of a server to its first answer.
 const START_DEADLINE: Duration = Duration::from_secs(10);
-
-/// For one reply to a test's own command; a paused server does not answer.
-const REPLY_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Ports tried for one server before its start counts as failed.
 const PORTS_TRIED_MAX: u32 = 10;
@@ -67,7 +66,21 @@ pub struct RedisServer {
     /// `None` when stopped.
     child: Option<Child>,
     args: Vec<String>,
+    /// Ports besides, by the arguments that set them.
+    more_ports: Vec<(&'static str, u16)>,
+    sentinel: bool,
     folder: TempDir,
+}
+
+/// How a server is started; the default is a plain one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Launch<'a> {
+    /// Arguments besides those that every server gets.
+    pub args: &'a [&'a str],
+    /// Arguments that each get a free port, such as `--tls-port`.
+    pub ports: &'a [&'static str],
+    /// Whether it is a sentinel instead.
+    pub sentinel: bool,
 }
 
 impl RedisServer {
@@ -84,11 +97,21 @@ impl RedisServer {
     /// # Panics
     /// As [`RedisServer::start`].
     pub fn start_with(version: Version, args: &[&str]) -> Self {
+        Self::launch(version, &Launch { args, ..Launch::default() })
+    }
+
+    /// Starts a server in a way of its own.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub fn launch(version: Version, launch: &Launch<'_>) -> Self {
         let mut server = Self {
             version,
             port: free_port(),
             child: None,
-            args: args.iter().map(ToString::to_string).collect(),
+            args: launch.args.iter().map(ToString::to_string).collect(),
+            more_ports: launch.ports.iter().map(|name| (*name, free_port())).collect(),
+            sentinel: launch.sentinel,
             folder: tempfile::tempdir().expect("a folder for temporary files"),
         };
         for _ in 0..PORTS_TRIED_MAX {
@@ -99,6 +122,7 @@ impl RedisServer {
                 break;
             }
             server.port = free_port();
+            server.more_ports.iter_mut().for_each(|(_, port)| *port = free_port());
         }
         panic!("{version:?} does not start: {}", server.log());
     }
@@ -111,6 +135,20 @@ impl RedisServer {
     /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The port that [`Launch::ports`] asked for by this argument.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn port_of(&self, argument: &str) -> u16 {
+        let found = self.more_ports.iter().find(|(name, _)| *name == argument);
+        found.unwrap_or_else(|| panic!("{self:?} has no {argument}")).1
     }
 
     /// What the server is.
@@ -230,8 +268,17 @@ impl RedisServer {
         let program = program.to_str().expect("the checkout's path is UTF-8");
         let mut command = process::bound_to_this_process(program);
         command.current_dir(self.folder.path());
+        if self.sentinel {
+            // It writes there what it learns.
+            let kept = self.folder.path().join("sentinel.conf");
+            File::options().create(true).append(true).open(kept).expect("it is writable");
+            command.args(["sentinel.conf", "--sentinel"]);
+        }
         command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string()]);
         command.args(["--save", "", "--appendonly", "no"]);
+        for (name, port) in &self.more_ports {
+            command.args([*name, &port.to_string()]);
+        }
         command.args(&self.args);
         // Mistakes in its arguments come before its log, and elsewhere.
         let log = File::options().create(true).append(true).open(self.log_path());
@@ -277,43 +324,6 @@ pub fn free_port() -> u16 {
         .expect("a port below 32768 is free")
 }
 
-/// A server's reply (RESP 2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// No such key, or a nil array.
-    Nil,
-    /// A whole number.
-    Int(i64),
-    /// Any bytes.
-    Bulk(Vec<u8>),
-    /// A word such as OK.
-    Status(String),
-    /// What the server refused, such as `WRONGTYPE …`.
-    Error(String),
-    /// Replies in order.
-    Array(Vec<Reply>),
-}
-
-impl Reply {
-    /// The bytes of a bulk reply.
-    ///
-    /// # Panics
-    /// When it is another.
-    pub fn into_bytes(self) -> Vec<u8> {
-        let Self::Bulk(bytes) = self else { panic!("bytes expected: {self:?}") };
-        bytes
-    }
-
-    /// The replies of an array.
-    ///
-    /// # Panics
-    /// When it is another.
-    pub fn into_array(self) -> Vec<Self> {
-        let Self::Array(replies) = self else { panic!("an array expected: {self:?}") };
-        replies
-    }
-}
-
 /// Whether the process `id`, and not another that took the port before it, answers on `port`.
 fn answers(port: u16, id: u32) -> bool {
     match ask(port, &["INFO", "server"]) {
@@ -323,51 +333,5 @@ fn answers(port: u16, id: u32) -> bool {
         // A server with a password says no more than that it is there.
         Ok(Reply::Error(error)) => error.starts_with("NOAUTH"),
         _ => false,
-    }
-}
-
-/// The value of the line `name:value` of an INFO text.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-}
-
-fn ask<A: AsRef<[u8]>>(port: u16, args: &[A]) -> io::Result<Reply> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(REPLY_DEADLINE))?;
-    let mut request = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        let arg = arg.as_ref();
-        request.extend(format!("${}\r\n", arg.len()).into_bytes());
-        request.extend(arg);
-        request.extend(b"\r\n");
-    }
-    stream.write_all(&request)?;
-    read_reply(&mut BufReader::new(stream))
-}
-
-fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
-    let mut line = Vec::new();
-    stream.read_until(b'\n', &mut line)?;
-    let Some([kind, text @ ..]) = line.strip_suffix(b"\r\n") else {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    };
-    let text = String::from_utf8_lossy(text);
-    match kind {
-        b'+' => Ok(Reply::Status(text.into_owned())),
-        b'-' => Ok(Reply::Error(text.into_owned())),
-        b':' => text.parse().map(Reply::Int).map_err(io::Error::other),
-        b'$' | b'*' if text == "-1" => Ok(Reply::Nil),
-        b'$' => {
-            let len: usize = text.parse().map_err(io::Error::other)?;
-            let mut bytes = vec![0; len + 2];
-            stream.read_exact(&mut bytes)?;
-            bytes.truncate(len);
-            Ok(Reply::Bulk(bytes))
-        }
-        b'*' => {
-            let len: usize = text.parse().map_err(io::Error::other)?;
-            (0..len).map(|_| read_reply(stream)).collect::<io::Result<_>>().map(Reply::Array)
-        }
-        _ => Err(io::Error::other(format!("not RESP 2: {}", line.escape_ascii()))),
     }
 }

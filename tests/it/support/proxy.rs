@@ -1,0 +1,304 @@
+//! A network that fails on command: a TCP proxy before a server, on a thread of its own.
+//!
+//! A change of [`Mode`] holds for what arrives from then on, and for what a former mode held back.
+//! Bytes of a connection stay in order and whole, as TCP keeps them: where a mode lost some, the
+//! connection ends.
+
+use std::future::pending;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc as blocking};
+use std::thread;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::process;
+use super::servers::free_port;
+
+/// Read at once; less than a client's or a server's buffers.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Chunks of one connection that wait for their time.
+const DELAYED_MAX: usize = 4_096;
+
+/// What happens to bytes and connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All is forwarded.
+    Pass,
+    /// Every reply comes so much later; none is held up by the one before it.
+    DelayReplies(Duration),
+    /// Connections are accepted and kept, nothing is forwarded, until another mode.
+    Stall,
+    /// All connections are closed, and new ones as soon as they are accepted.
+    Cut,
+    /// All connections are closed, and nobody listens.
+    Refuse,
+    /// Half of the next reply is forwarded, then its connection is closed; then [`Mode::Pass`].
+    HalveReply,
+    /// Requests are forwarded and their replies thrown away. Connections that lost one are closed
+    /// at the next mode.
+    DropReplies,
+}
+
+/// A running proxy; its connections and its port are closed on drop.
+pub struct Proxy {
+    addr: SocketAddr,
+    orders: mpsc::UnboundedSender<Order>,
+    counts: Arc<Counts>,
+}
+
+/// A mode, and whom to tell that it holds.
+type Order = (Mode, blocking::Sender<()>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: AtomicU64,
+    open: AtomicU64,
+    request_bytes: AtomicU64,
+}
+
+impl Proxy {
+    /// Listens on a port of its own and forwards to `server`.
+    pub fn before(server: SocketAddr) -> Self {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let counts = Arc::new(Counts::default());
+        let acceptor = Acceptor {
+            addr,
+            server,
+            mode: Arc::new(watch::Sender::new(Mode::Pass)),
+            counts: Arc::clone(&counts),
+        };
+        let (ready, is_ready) = blocking::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(acceptor.run(inbox, ready));
+        });
+        is_ready.recv().expect("the proxy listens");
+        Self { addr, orders, counts }
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// As a server's URL.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.addr)
+    }
+
+    /// From here on, this happens; when this returns, it holds for all connections.
+    ///
+    /// # Panics
+    /// When another took the port, where it was [`Mode::Refuse`].
+    pub fn set(&self, mode: Mode) {
+        let (done, is_done) = blocking::channel();
+        self.orders.send((mode, done)).expect("the proxy runs");
+        is_done.recv().expect("the proxy runs");
+    }
+
+    /// Connections accepted since the start, with those that were closed at once.
+    pub fn accepted(&self) -> u64 {
+        self.counts.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections of callers that are open.
+    pub fn open(&self) -> u64 {
+        self.counts.open.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of requests that reached the server's side since the start.
+    pub fn request_bytes(&self) -> u64 {
+        self.counts.request_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many connections were accepted since the start.
+    ///
+    /// # Panics
+    /// When that takes longer than `deadline`.
+    pub fn wait_for_accepted(&self, accepted: u64, deadline: Duration) {
+        process::wait_until(deadline, || (self.accepted() >= accepted).then_some(()))
+            .unwrap_or_else(|| panic!("{} connections, {accepted} expected", self.accepted()));
+    }
+}
+
+struct Acceptor {
+    addr: SocketAddr,
+    server: SocketAddr,
+    mode: Arc<watch::Sender<Mode>>,
+    counts: Arc<Counts>,
+}
+
+impl Acceptor {
+    /// Until the [`Proxy`] is gone; connections end with the runtime.
+    async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>, ready: blocking::Sender<()>) {
+        let mut listener = Some(self.listen().await);
+        ready.send(()).expect("who starts the proxy waits for it");
+        loop {
+            tokio::select! {
+                biased;
+                order = orders.recv() => {
+                    let Some((mode, done)) = order else { return };
+                    if mode == Mode::Refuse {
+                        listener = None;
+                    } else if listener.is_none() {
+                        listener = Some(self.listen().await);
+                    }
+                    self.mode.send_replace(mode);
+                    if matches!(mode, Mode::Cut | Mode::Refuse) {
+                        self.closed().await;
+                    }
+                    let _ = done.send(());
+                }
+                accepted = accept(listener.as_ref()) => self.forward(accepted),
+            }
+        }
+    }
+
+    async fn listen(&self) -> TcpListener {
+        let listener = TcpListener::bind(self.addr).await;
+        listener.unwrap_or_else(|error| panic!("{}: {error}", self.addr))
+    }
+
+    /// Once every connection noticed that it is cut.
+    async fn closed(&self) {
+        while self.counts.open.load(Ordering::Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn forward(&self, caller: TcpStream) {
+        self.counts.accepted.fetch_add(1, Ordering::Relaxed);
+        let line = Line { mode: Arc::clone(&self.mode), counts: Arc::clone(&self.counts) };
+        line.counts.open.fetch_add(1, Ordering::Relaxed);
+        let server = self.server;
+        tokio::spawn(async move {
+            // Whatever ends a connection ends both of its sides; callers see it closed.
+            let _ = line.connect(caller, server).await;
+            line.counts.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> TcpStream {
+    let Some(listener) = listener else { return pending().await };
+    // A caller that went away before it was accepted is none.
+    loop {
+        if let Ok((caller, _)) = listener.accept().await {
+            return caller;
+        }
+    }
+}
+
+/// One connection.
+struct Line {
+    mode: Arc<watch::Sender<Mode>>,
+    counts: Arc<Counts>,
+}
+
+impl Line {
+    async fn connect(&self, caller: TcpStream, server: SocketAddr) -> io::Result<()> {
+        let work = async {
+            self.until_it_flows().await;
+            let server = TcpStream::connect(server).await?;
+            caller.set_nodelay(true)?;
+            server.set_nodelay(true)?;
+            let (from_caller, to_caller) = caller.into_split();
+            let (from_server, to_server) = server.into_split();
+            tokio::select! {
+                end = self.requests(from_caller, to_server) => end,
+                end = self.replies(from_server, to_caller) => end,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.until(|mode| matches!(mode, Mode::Cut | Mode::Refuse)) => Ok(()),
+            end = work => end,
+        }
+    }
+
+    async fn requests(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let len = from.read(&mut chunk).await?;
+            self.until_it_flows().await;
+            if len == 0 {
+                return Ok(());
+            }
+            to.write_all(&chunk[..len]).await?;
+            self.counts.request_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads go on while replies are delayed, so that each comes after its own delay.
+    async fn replies(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
+        let (delayed, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(DELAYED_MAX);
+        let read = async {
+            let mut chunk = vec![0; CHUNK_BYTES];
+            loop {
+                let len = from.read(&mut chunk).await?;
+                let mode = *self.mode.borrow();
+                let delay =
+                    if let Mode::DelayReplies(delay) = mode { delay } else { Duration::ZERO };
+                let reply = (Instant::now() + delay, chunk[..len].to_vec());
+                if len == 0 || delayed.send(reply).await.is_err() {
+                    // What is on its way still arrives; then the writer ends the connection.
+                    drop(delayed);
+                    return pending().await;
+                }
+            }
+        };
+        let write = async {
+            while let Some((at, reply)) = due.recv().await {
+                sleep_until(at).await;
+                self.until_it_flows().await;
+                if self.loses(&reply, &mut to).await? {
+                    return Ok(());
+                }
+            }
+            Ok(())
+        };
+        tokio::select! { end = read => end, end = write => end }
+    }
+
+    /// Forwards a reply as the mode wants it; whether the connection has to end.
+    async fn loses(&self, reply: &[u8], to: &mut OwnedWriteHalf) -> io::Result<bool> {
+        let mode = *self.mode.borrow();
+        if mode == Mode::DropReplies {
+            self.until(|mode| mode != Mode::DropReplies).await;
+            return Ok(true);
+        }
+        // Of all connections, one halves.
+        let halves = self.mode.send_if_modified(|mode| {
+            let halves = *mode == Mode::HalveReply;
+            *mode = if halves { Mode::Pass } else { *mode };
+            halves
+        });
+        let mut len = if halves { reply.len() / 2 } else { reply.len() };
+        if halves && reply[..len].ends_with(b"\r\n") {
+            // Not between two replies.
+            len -= 1;
+        }
+        to.write_all(&reply[..len]).await?;
+        Ok(halves)
+    }
+
+    async fn until_it_flows(&self) {
+        self.until(|mode| mode != Mode::Stall).await;
+    }
+
+    async fn until(&self, wanted: impl Fn(Mode) -> bool) {
+        let mut mode = self.mode.subscribe();
+        // The sender is this connection's own, so the wait cannot fail.
+        let _ = mode.wait_for(|mode| wanted(*mode)).await;
+    }
+}

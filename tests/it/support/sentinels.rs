@@ -1,0 +1,202 @@
+//! A master with two replicas, and three sentinels that put another in its place.
+//!
+//! Sentinels of production look every second and tell each other every two; these look more often
+//! (`SENTINEL DEBUG`), so that a failover takes little more than the silence before it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use super::process;
+use super::resp::field;
+use super::servers::{Launch, RedisServer, Reply, Version};
+
+/// What the sentinels call the master.
+pub const SERVICE: &str = "tidegate";
+
+/// From the first server's start until all sentinels know all.
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+const REPLICAS: usize = 2;
+const SENTINELS: usize = 3;
+
+/// Silence after which a sentinel calls a server down.
+const DOWN_AFTER_MS: &str = "500";
+
+/// A failover that has not ended then is tried again.
+const FAILOVER_TIMEOUT_MS: &str = "2000";
+
+/// Running servers and their sentinels; all stop on drop.
+pub struct Sentinels {
+    /// The first master, then its replicas.
+    servers: Vec<RedisServer>,
+    sentinels: Vec<Option<RedisServer>>,
+}
+
+impl Sentinels {
+    /// Starts all, and waits until each sentinel knows every server and every sentinel.
+    ///
+    /// # Panics
+    /// When that is not so in time.
+    pub fn start() -> Self {
+        // The delay, 5 s by default, is there to wait for more replicas.
+        let args = &["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+        let servers = start_all(REPLICAS + 1, Launch { args, ..Launch::default() });
+        let port = servers[0].port().to_string();
+        for replica in &servers[1..] {
+            expect_ok(replica, &["REPLICAOF", "127.0.0.1", &port]);
+        }
+        let linked = |replica: &RedisServer| {
+            field(&replica.info("replication"), "master_link_status") == Some("up")
+        };
+        // Sentinels look for replicas when they first see the master, and seldom later.
+        process::wait_until(READY_DEADLINE, || servers[1..].iter().all(linked).then_some(()))
+            .expect("the replicas are linked in time");
+        let sentinels = start_all(SENTINELS, Launch { sentinel: true, ..Launch::default() });
+        for sentinel in &sentinels {
+            watch_often(sentinel, &port);
+        }
+        let started = Self { servers, sentinels: sentinels.into_iter().map(Some).collect() };
+        process::wait_until(READY_DEADLINE, || started.is_ready().then_some(()))
+            .unwrap_or_else(|| panic!("the sentinels are not ready in time: {started:?}"));
+        started
+    }
+
+    /// The sentinels and the service's name, in the form that clients read.
+    pub fn url(&self) -> String {
+        let mut sentinels = self.sentinels.iter().flatten().map(RedisServer::addr);
+        let first = sentinels.next().expect("a sentinel");
+        let others: String = sentinels.map(|addr| format!("&node={addr}")).collect();
+        format!("redis-sentinel://{first}/0?sentinelServiceName={SERVICE}{others}")
+    }
+
+    /// Where the sentinels that run listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.sentinels.iter().flatten().map(RedisServer::addr).collect()
+    }
+
+    /// A server: 0 is the first master, 1 and 2 were its replicas.
+    pub fn server(&self, at: usize) -> &RedisServer {
+        &self.servers[at]
+    }
+
+    /// The servers, to restart one.
+    pub fn server_mut(&mut self, at: usize) -> &mut RedisServer {
+        &mut self.servers[at]
+    }
+
+    /// Which server all sentinels that run announce as the master; `None` while they differ.
+    pub fn announced(&self) -> Option<usize> {
+        let announce = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
+        let mut ports = self.sentinels.iter().flatten().map(|sentinel| {
+            let [_, port] = sentinel.command(&announce).into_array().try_into().expect("a pair");
+            port.into_text()
+        });
+        let port = ports.next().expect("a sentinel");
+        let agreed = ports.all(|other| other == port);
+        let named = || self.servers.iter().position(|server| server.port().to_string() == port);
+        if agreed { named() } else { None }
+    }
+
+    /// Ends the announced master with SIGKILL; answers which it was.
+    pub fn kill_master(&mut self) -> usize {
+        let master = self.master();
+        self.servers[master].stop();
+        master
+    }
+
+    /// Stops the announced master with SIGSTOP; answers which it was, for its `resume`.
+    pub fn pause_master(&self) -> usize {
+        let master = self.master();
+        self.servers[master].pause();
+        master
+    }
+
+    /// Ends a sentinel with SIGKILL.
+    pub fn kill_sentinel(&mut self, at: usize) {
+        self.sentinels[at] = None;
+    }
+
+    /// Waits until all sentinels announce a master other than `lost`, which takes writes; answers
+    /// which.
+    ///
+    /// # Panics
+    /// When that takes longer than `deadline`.
+    pub fn wait_for_failover(&self, lost: usize, deadline: Duration) -> usize {
+        let replaced =
+            || self.announced().filter(|at| *at != lost && is_master(&self.servers[*at]));
+        process::wait_until(deadline, replaced)
+            .unwrap_or_else(|| panic!("server {lost} was not replaced in time: {self:?}"))
+    }
+
+    /// Waits until a server that was the master, and is back, follows the new one.
+    ///
+    /// # Panics
+    /// When that takes longer than `deadline`.
+    pub fn wait_for_replica(&self, at: usize, deadline: Duration) {
+        let follows = || {
+            let info = self.servers[at].info("replication");
+            (field(&info, "master_link_status") == Some("up")).then_some(())
+        };
+        process::wait_until(deadline, follows)
+            .unwrap_or_else(|| panic!("server {at} is no replica in time: {self:?}"));
+    }
+
+    fn master(&self) -> usize {
+        process::wait_until(READY_DEADLINE, || self.announced()).expect("a master is announced")
+    }
+
+    fn is_ready(&self) -> bool {
+        let seen = |sentinel: &RedisServer, what: &str| {
+            sentinel.command(&["SENTINEL", what, SERVICE]).into_array().len()
+        };
+        self.sentinels.iter().flatten().all(|sentinel| {
+            seen(sentinel, "REPLICAS") == REPLICAS && seen(sentinel, "SENTINELS") == SENTINELS - 1
+        }) && self.announced() == Some(0)
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", self.servers)?;
+        for sentinel in self.sentinels.iter().flatten() {
+            writeln!(f, "sentinel {sentinel:?}:\n{}", sentinel.log())?;
+        }
+        Ok(())
+    }
+}
+
+fn start_all(count: usize, launch: Launch<'_>) -> Vec<RedisServer> {
+    thread::scope(|scope| {
+        let start = || RedisServer::launch(Version::Redis70, &launch);
+        let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
+        starts.into_iter().map(|start| start.join().expect("a server starts")).collect()
+    })
+}
+
+fn watch_often(sentinel: &RedisServer, port: &str) {
+    let periods = ["PING-PERIOD", "100", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "100"];
+    let times = ["INFO-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "200", "ELECTION-TIMEOUT"];
+    let command: Vec<_> =
+        ["SENTINEL", "DEBUG"].into_iter().chain(periods).chain(times).chain(["1000"]).collect();
+    expect_ok(sentinel, &command);
+    expect_ok(sentinel, &["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "2"]);
+    let settings = [
+        ["down-after-milliseconds", DOWN_AFTER_MS],
+        ["failover-timeout", FAILOVER_TIMEOUT_MS],
+        ["parallel-syncs", "2"],
+    ];
+    for [name, value] in settings {
+        expect_ok(sentinel, &["SENTINEL", "SET", SERVICE, name, value]);
+    }
+}
+
+fn is_master(server: &RedisServer) -> bool {
+    field(&server.info("replication"), "role") == Some("master")
+}
+
+fn expect_ok(server: &RedisServer, args: &[&str]) {
+    let reply = server.command(args);
+    assert_eq!(reply, Reply::Status("OK".to_owned()), "{args:?} to {server:?}");
+}

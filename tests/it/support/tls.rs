@@ -1,0 +1,169 @@
+//! Servers that speak TLS, with certificates made for one test.
+//!
+//! A server also listens without TLS: there a test says what it wants to know or change.
+
+use std::fs;
+use std::io;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tempfile::TempDir;
+
+use super::resp::{Connection, REPLY_DEADLINE, Reply};
+use super::servers::{Launch, RedisServer, Version};
+
+/// The argument that sets a server's port for TLS.
+const TLS_PORT: &str = "--tls-port";
+
+/// A certificate authority, and what it certified for a server and for a client: files that go
+/// with the value. Two of them do not trust each other.
+pub struct Certificates {
+    folder: TempDir,
+}
+
+impl Certificates {
+    /// Makes all of them; the server is `127.0.0.1` and `localhost`.
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder for temporary files");
+        let made = Self { folder };
+        let key = KeyPair::generate().expect("a key");
+        let mut params = named("tidegate's tests", &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        made.write("ca.pem", &params.self_signed(&key).expect("a certificate").pem());
+        let ca = Issuer::new(params, key);
+        made.certify("server", &["127.0.0.1", "localhost"], &ca);
+        made.certify("client", &["tidegate"], &ca);
+        made
+    }
+
+    /// This authority, and a client that another one certified.
+    pub fn with_client_of(&self, others: &Self) -> Self {
+        let mixed = Self { folder: tempfile::tempdir().expect("a folder for temporary files") };
+        fs::copy(self.ca(), mixed.ca()).expect("it is readable");
+        fs::copy(others.client(), mixed.client()).expect("it is readable");
+        fs::copy(others.client_key(), mixed.client_key()).expect("it is readable");
+        mixed
+    }
+
+    /// The authority's certificate.
+    pub fn ca(&self) -> PathBuf {
+        self.path("ca.pem")
+    }
+
+    /// A client's certificate.
+    pub fn client(&self) -> PathBuf {
+        self.path("client.pem")
+    }
+
+    /// The key of [`Certificates::client`].
+    pub fn client_key(&self) -> PathBuf {
+        self.path("client.key")
+    }
+
+    fn certify(&self, who: &str, names: &[&str], ca: &Issuer<'_, KeyPair>) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = named(who, names);
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, ca).expect("a certificate");
+        self.write(&format!("{who}.pem"), &certificate.pem());
+        self.write(&format!("{who}.key"), &key.serialize_pem());
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("it is writable");
+    }
+}
+
+fn named(who: &str, names: &[&str]) -> CertificateParams {
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    let mut params = CertificateParams::new(names).expect("good names");
+    params.distinguished_name.push(DnType::CommonName, who);
+    params
+}
+
+/// Whether a server asks its clients for certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Who has none is turned away.
+    Required,
+    /// Nobody is asked.
+    NotAsked,
+}
+
+impl RedisServer {
+    /// Starts a server that also speaks TLS, with the server's certificate of `made`. Of the
+    /// installed servers only Redis 7.0 can.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub fn start_tls(made: &Certificates, clients: ClientCertificates) -> Self {
+        let file = |name| made.path(name).to_str().expect("a path of UTF-8").to_owned();
+        let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
+        let asked = if clients == ClientCertificates::Required { "yes" } else { "no" };
+        let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+        let trust = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", asked];
+        let args = [files, trust].concat();
+        let launch = Launch { args: &args, ports: &[TLS_PORT], sentinel: false };
+        Self::launch(Version::Redis70, &launch)
+    }
+
+    /// The port for TLS of a server that [`RedisServer::start_tls`] started.
+    ///
+    /// # Panics
+    /// When another did.
+    pub fn tls_port(&self) -> u16 {
+        self.port_of(TLS_PORT)
+    }
+
+    /// Where clients connect by TLS, by a name that its certificate has.
+    pub fn tls_url(&self) -> String {
+        format!("rediss://localhost:{}", self.tls_port())
+    }
+
+    /// Sends one command by TLS, as a client that trusts `made`, with its certificate if `shown`.
+    ///
+    /// # Errors
+    /// When server and client do not agree, or no reply comes in time.
+    pub fn command_by_tls(
+        &self,
+        made: &Certificates,
+        shown: ClientCertificates,
+        args: &[&str],
+    ) -> io::Result<Reply> {
+        let config = client_config(made, shown);
+        let name = "127.0.0.1".try_into().map_err(io::Error::other)?;
+        let tls = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+        let stream = TcpStream::connect(("127.0.0.1", self.tls_port()))?;
+        stream.set_read_timeout(Some(REPLY_DEADLINE))?;
+        Connection::over(StreamOwned::new(tls, stream)).command(args)
+    }
+}
+
+fn client_config(made: &Certificates, shown: ClientCertificates) -> ClientConfig {
+    let read = |path| CertificateDer::from_pem_file(path).expect("a certificate");
+    let mut roots = RootCertStore::empty();
+    roots.add(read(made.ca())).expect("an authority");
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
+    let config = config.expect("versions of TLS").with_root_certificates(roots);
+    match shown {
+        ClientCertificates::NotAsked => config.with_no_client_auth(),
+        ClientCertificates::Required => {
+            let key = PrivateKeyDer::from_pem_file(made.client_key()).expect("a key");
+            config.with_client_auth_cert(vec![read(made.client())], key).expect("they fit")
+        }
+    }
+}
