@@ -22,5 +22,6 @@ mod redis_ring;
 mod redis_slot;
 mod redis_store;
 mod script_runs;
+mod spread;
 mod support;
 mod vectors;

@@ -1,0 +1,86 @@
+//! Requests whose counters are on several independent servers, and links with TLS and users.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::task::JoinSet;
+
+use crate::support::client::{Caller, Request, Served, request};
+use crate::support::servers::{RedisServer, Version};
+
+const TENANTS: u64 = 40;
+const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
+    {key: tenant, rate_limit: {limit: 20, period: 1h, algorithm: sliding_window_log}}, \
+    {key: everyone, rate_limit: {limit: 300, period: 1h, algorithm: sliding_window_log}}]}";
+
+fn both(tenant: u64) -> Request {
+    request("edge").about("tenant", tenant.to_string()).about("everyone", "")
+}
+
+async fn remaining(caller: &Caller, tenant: u64) -> (u64, u64) {
+    let quota = caller.quota(&both(tenant)).await.unwrap();
+    (quota.statuses[0].remaining, quota.statuses[1].remaining)
+}
+
+fn served(servers: &[RedisServer]) -> Served {
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let args = ["--store", &urls.join(","), "--store-timeout", "10s"];
+    Served::with(&[LIMITS], &args)
+}
+
+#[tokio::test]
+async fn a_request_over_several_servers_takes_from_all_or_from_none() {
+    let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
+    let served = served(&servers);
+    let caller = served.caller().await;
+    for tenant in 0..TENANTS {
+        for taken in 1..=3 {
+            let before = remaining(&caller, tenant).await;
+            assert!(caller.allows(&both(tenant)).await);
+            let after = remaining(&caller, tenant).await;
+            assert_eq!(after, (20 - taken, before.1 - 1), "tenant {tenant}");
+        }
+        // More than the tenant has left, and less than everyone: given back where it was taken.
+        let rejected = caller.check(&both(tenant).each_taking(18)).await.unwrap();
+        assert!(rejected.statuses[1].within_limit && !rejected.statuses[0].within_limit);
+        let told = (rejected.statuses[0].remaining, rejected.statuses[1].remaining);
+        assert_eq!(told, remaining(&caller, tenant).await);
+        assert_eq!(told, (17, 300 - 3 * (tenant + 1)));
+    }
+    let keys = servers.iter().map(|server| server.command(&["DBSIZE"]));
+    let keys: Vec<_> = keys.collect();
+    assert!(keys.iter().all(|keys| format!("{keys:?}") != "Int(0)"), "on both: {keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_once_no_hit_is_lost_or_invented() {
+    let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
+    let served = served(&servers);
+    let passed = Arc::new((0..TENANTS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    let mut callers = JoinSet::new();
+    for number in 0..8 {
+        let (caller, passed) = (served.caller().await, Arc::clone(&passed));
+        callers.spawn(async move {
+            for at in 0..200 {
+                let tenant = (at * 7 + number) % TENANTS;
+                if caller.allows(&both(tenant)).await {
+                    passed[usize::try_from(tenant).unwrap()].fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.unwrap();
+    }
+    let caller = served.caller().await;
+    let mut all = 0;
+    for (tenant, passed) in (0..TENANTS).zip(passed.iter()) {
+        let passed = passed.load(Ordering::Relaxed);
+        assert_eq!(remaining(&caller, tenant).await.0, 20 - passed, "tenant {tenant}");
+        all += passed;
+    }
+    // Hits on their way back may reject others, so that a few of everyone's may be left.
+    assert!((250..=300).contains(&all), "{all} passed");
+    assert_eq!(remaining(&caller, 0).await.1, 300 - all);
+}
