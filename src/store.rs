@@ -133,6 +133,11 @@ impl StoreError {
         }
     }
 
+    /// Whether Redis answered with an error.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
     /// Whether the hits may have been taken all the same.
     pub const fn may_have_taken(&self) -> bool {
         match self {

@@ -5,6 +5,7 @@
 //! before it runs anything; then it is loaded, once for all who wait, and run again.
 
 pub mod access;
+mod cluster;
 pub mod credentials;
 pub mod deny;
 mod link;
@@ -19,6 +20,7 @@ pub mod tls;
 pub mod url;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -130,14 +132,13 @@ impl RedisStore {
         asks: &Arc<Vec<Ask>>,
         at_ms: Option<u64>,
     ) -> Result<Decision, StoreError> {
-        let nodes = self.route.nodes();
         let parts = self.parts(asks);
-        if let [(at, _)] = &parts[..] {
-            return nodes[*at].decide(Arc::clone(asks), at_ms).await;
+        if let [(place, _)] = &parts[..] {
+            return self.route.target(*place).decide(Arc::clone(asks), at_ms).await;
         }
-        let part = |(at, places): (usize, Vec<usize>)| Part {
-            node: Arc::clone(&nodes[at]),
-            asks: Arc::new(places.iter().map(|place| asks[*place].clone()).collect()),
+        let part = |(place, places): (usize, Vec<usize>)| Part {
+            target: self.route.target(place),
+            asks: Arc::new(places.iter().map(|at| asks[*at].clone()).collect()),
             places,
         };
         let parts = parts.into_iter().map(part).collect();
@@ -146,18 +147,18 @@ impl RedisStore {
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
-    /// Which asks each server has, by its index.
+    /// Which asks each place has.
     fn parts(&self, asks: &[Ask]) -> SmallVec<[(usize, Vec<usize>); 1]> {
         let mut parts = SmallVec::<[(usize, Vec<usize>); 1]>::new();
-        if self.route.nodes().len() == 1 {
+        if matches!(self.route, Route::One(_)) {
             parts.push((0, Vec::new()));
             return parts;
         }
-        for (place, ask) in asks.iter().enumerate() {
-            let server = self.route.place(ask.key.as_bytes());
-            match parts.iter_mut().find(|(other, _)| *other == server) {
-                Some((_, places)) => places.push(place),
-                None => parts.push((server, vec![place])),
+        for (at, ask) in asks.iter().enumerate() {
+            let place = self.route.place(ask.key.as_bytes());
+            match parts.iter_mut().find(|(other, _)| *other == place) {
+                Some((_, places)) => places.push(at),
+                None => parts.push((place, vec![at])),
             }
         }
         parts
@@ -172,7 +173,9 @@ impl RedisStore {
         requests: &[&[Ask]],
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError> {
-        self.route.nodes()[0].decide_all(requests.iter().copied(), at_ms).await
+        let first = self.route.nodes().into_iter().next();
+        let first = first.ok_or_else(|| StoreError::Unavailable("no server".to_owned()))?;
+        first.decide_all(requests.iter().copied(), at_ms).await
     }
 
     /// Whether Redis decides: it answers and has not refused the last decision. One that has
@@ -197,21 +200,21 @@ impl RedisStore {
 
     /// Charges what was admitted without Redis; what cannot be charged now never is.
     async fn charge(&self) {
-        /// Charges in one run.
-        const CHARGES_MAX: usize = 100;
+        /// Charges at once.
+        const CHARGES_MAX: usize = 1_000;
         let charges = self.shared.fallback.take_charges();
         let hits: u64 = charges.iter().map(|charge| charge.hits).sum();
+        let part = |charge: &Ask| Part {
+            target: self.route.target(self.route.place(charge.key.as_bytes())),
+            asks: Arc::new(vec![charge.clone()]),
+            places: Vec::new(),
+        };
         let mut lost = 0;
-        for (at, node) in self.route.nodes().iter().enumerate() {
-            let own = |charge: &&Ask| self.route.place(charge.key.as_bytes()) == at;
-            let own: Vec<&Ask> = charges.iter().filter(own).collect();
-            for some in own.chunks(CHARGES_MAX) {
-                let requests = some.iter().copied().map(std::slice::from_ref);
-                if let Err(error) = node.charge(requests).await {
-                    lost += some.iter().map(|charge| charge.hits).sum::<u64>();
-                    tracing::debug!(%error, "a charge failed");
-                }
-            }
+        for some in charges.chunks(CHARGES_MAX) {
+            let parts: Vec<Part> = some.iter().map(part).collect();
+            let charged = spread::on_all(&parts, None).await;
+            let failed = some.iter().zip(&charged).filter(|(_, charged)| charged.is_err());
+            lost += failed.map(|(charge, _)| charge.hits).sum::<u64>();
         }
         tracing::info!(hits, lost, "charged the store what was admitted without it");
     }
@@ -221,9 +224,12 @@ impl RedisStore {
     /// # Errors
     /// Redis could not be asked or refused.
     pub async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
-        for (at, node) in self.route.nodes().iter().enumerate() {
-            let own = keys.iter().filter(|key| self.route.place(key) == at);
-            node.link().remove(own).await?;
+        let mut by_place: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
+        for key in keys {
+            by_place.entry(self.route.place(key)).or_default().push(key);
+        }
+        for (place, keys) in by_place {
+            self.route.remove(place, &keys).await?;
         }
         Ok(())
     }
@@ -233,10 +239,7 @@ impl RedisStore {
     /// # Errors
     /// It could not connect within `deadline`.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
-        for node in self.route.nodes() {
-            node.link().connected(deadline).await?;
-        }
-        Ok(())
+        self.route.connected(deadline).await
     }
 }
 

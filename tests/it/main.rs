@@ -3,6 +3,7 @@
 mod algorithms;
 mod asks;
 mod cli;
+mod cluster;
 mod deny_cache;
 mod dice;
 mod draw;

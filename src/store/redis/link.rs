@@ -9,7 +9,7 @@ use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
 use fred::types::config::UnresponsiveConfig;
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::scripts::Script;
-use fred::types::{Builder, Key, config::ReconnectPolicy};
+use fred::types::{Builder, ClusterHash, CustomCommand, Key, Value, config::ReconnectPolicy};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -72,11 +72,14 @@ impl Link {
     }
 
     /// Runs the script, and loads it where the server does not have it.
-    pub(super) async fn run(&self, call: Call) -> Result<Bytes, StoreError> {
+    /// `asking` tells a cluster's node that the slot's former server sent us.
+    pub(super) async fn run(&self, call: Call, asking: bool) -> Result<Bytes, StoreError> {
         let run = async {
             let mut loads = 0;
             loop {
-                match self.evalsha(call.clone()).await {
+                let call = call.clone();
+                let reply = if asking { self.ask(call).await } else { self.evalsha(call).await };
+                match reply {
                     Err(error) if is_unknown_script(&error) && loads < LOADS_MAX => {
                         self.load().await?;
                         loads += 1;
@@ -94,12 +97,8 @@ impl Link {
         Box::pin(self.in_time(self.client.ping::<()>(None))).await
     }
 
-    pub(super) async fn remove(
-        &self,
-        keys: impl Iterator<Item = &Vec<u8>>,
-    ) -> Result<(), StoreError> {
+    pub(super) async fn remove(&self, keys: &[&Vec<u8>]) -> Result<(), StoreError> {
         const KEYS_MAX: usize = 1_000;
-        let keys: Vec<_> = keys.collect();
         for some in keys.chunks(KEYS_MAX) {
             let some: Vec<Key> = some.iter().map(|key| key.as_slice().into()).collect();
             self.client.del::<(), _>(some).await.map_err(|error| store_error(&error))?;
@@ -128,6 +127,31 @@ impl Link {
         self.client.evalsha(hash, call.keys, call.args).await
     }
 
+    /// ASKING and the script in one pipeline: what is between them would end the permission.
+    async fn ask(&self, call: Call) -> Result<Bytes, Error> {
+        let hash = self.script.sha1().clone();
+        let pipeline = self.client.pipeline();
+        let asking = CustomCommand::new_static("ASKING", ClusterHash::Random, false);
+        pipeline.custom::<(), Value>(asking, Vec::new()).await?;
+        let evalsha = CustomCommand::new_static("EVALSHA", ClusterHash::Random, false);
+        let count = i64::try_from(call.keys.len()).unwrap_or(i64::MAX);
+        let mut args: Vec<Value> = vec![hash.into(), count.into()];
+        args.extend(call.keys.into_iter().map(Value::from));
+        args.extend(call.args.into_iter().map(Value::from));
+        pipeline.custom::<(), Value>(evalsha, args).await?;
+        let (_, reply): (Value, Bytes) = pipeline.all().await?;
+        Ok(reply)
+    }
+
+    /// Which nodes of a cluster serve which slots, as this node sees it.
+    pub(super) async fn cluster_slots(&self) -> Result<Vec<SlotRange>, StoreError> {
+        let slots = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
+        let reply = self.client.custom::<Value, _>(slots, vec!["SLOTS"]);
+        let reply = Box::pin(self.in_time(reply)).await?;
+        let garbled = || StoreError::Garbled("CLUSTER SLOTS".to_owned());
+        slot_ranges(&reply).ok_or_else(garbled)
+    }
+
     /// Loads the script, or waits for another run that is loading it.
     async fn load(&self) -> Result<(), Error> {
         let Ok(_loading) = self.loading.try_lock() else {
@@ -136,6 +160,22 @@ impl Link {
         };
         self.client.script_load::<(), _>(SCRIPT).await
     }
+}
+
+/// Slots of one master: the first, the last, its host (empty: the node's own) and its port.
+pub(super) type SlotRange = (u16, u16, String, u16);
+
+fn slot_ranges(reply: &Value) -> Option<Vec<SlotRange>> {
+    let Value::Array(ranges) = reply else { return None };
+    let range = |range: &Value| {
+        let Value::Array(range) = range else { return None };
+        let [first, last, Value::Array(master), ..] = &range[..] else { return None };
+        let [host, port, ..] = &master[..] else { return None };
+        let number = |value: &Value| u16::try_from(value.as_u64()?).ok();
+        let host = host.as_string().unwrap_or_default();
+        Some((number(first)?, number(last)?, host, number(port)?))
+    };
+    ranges.iter().map(range).collect()
 }
 
 fn builder(config: Config) -> Builder {

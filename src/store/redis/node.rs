@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::cluster::redirect;
 use super::link::Link;
-use super::queue::{Queue, Waiting};
+use super::queue::{Lane, Queue, Waiting};
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::Ask;
@@ -55,15 +56,16 @@ impl Node {
     /// Decides a request in the next run.
     pub(super) async fn decide(
         self: &Arc<Self>,
+        lane: Lane,
         asks: Arc<Vec<Ask>>,
         at_ms: Option<u64>,
     ) -> Result<Decision, StoreError> {
         if self.is_down() {
             return Err(StoreError::Unavailable("known to be down".to_owned()));
         }
-        let todo = self.queue.push(asks, at_ms, uptime_us() + self.timeout_us);
+        let todo = self.queue.push(lane, (asks, at_ms), uptime_us() + self.timeout_us);
         if todo.run {
-            tokio::spawn(Arc::clone(self).run_all());
+            tokio::spawn(Arc::clone(self).run_all(lane));
         }
         if let Some(alarm_us) = todo.alarm_us {
             tokio::spawn(Arc::clone(self).watch(alarm_us));
@@ -78,7 +80,8 @@ impl Node {
             return Err(StoreError::Unavailable("known to be down".to_owned()));
         }
         if self.shared.refused.load(Ordering::Relaxed) {
-            return self.decide(Arc::new(vec![self.probe.clone()]), None).await.map(drop);
+            let lane = Lane::default();
+            return self.decide(lane, Arc::new(vec![self.probe.clone()]), None).await.map(drop);
         }
         let pong = self.link.ping().await;
         if let Err(error) = &pong {
@@ -96,40 +99,42 @@ impl Node {
     where
         R: Iterator<Item = &'a [Ask]> + Clone,
     {
+        self.decide_run(requests, at_ms, false).await
+    }
+
+    async fn decide_run<'a, R>(
+        &self,
+        requests: R,
+        at_ms: Option<u64>,
+        asking: bool,
+    ) -> Result<Vec<Decision>, StoreError>
+    where
+        R: Iterator<Item = &'a [Ask]> + Clone,
+    {
         let call = wire::Call::of(requests.clone(), at_ms);
         let watch = Stopwatch::start();
-        let reply = self.link.run(call).await;
+        let reply = self.link.run(call, asking).await;
         let Shared { metrics, refused, .. } = &*self.shared;
         metrics.evalsha_seconds.record(watch.elapsed());
-        let is_refused = matches!(reply, Err(StoreError::Refused(_)));
+        let is_refused =
+            reply.as_ref().is_err_and(|error| error.is_refusal() && redirect(error).is_none());
         if is_refused != refused.load(Ordering::Relaxed) {
             refused.store(is_refused, Ordering::Relaxed);
         }
         Ok(wire::decisions(requests, &reply?)?.collect())
     }
 
-    /// Charges what was admitted without the server, in one run that is not sent again.
-    pub(super) async fn charge<'a, R>(&self, charges: R) -> Result<(), StoreError>
-    where
-        R: Iterator<Item = &'a [Ask]> + Clone,
-    {
-        match timeout(PROBE_MAX, Box::pin(self.decide_all(charges, None))).await {
-            Ok(charged) => charged.map(drop),
-            Err(_elapsed) => Err(StoreError::Timeout),
-        }
-    }
-
-    fn is_down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
     }
 
     /// Run after run, until nobody waits.
-    async fn run_all(self: Arc<Self>) {
+    async fn run_all(self: Arc<Self>, lane: Lane) {
         // Those who wait meanwhile may be over: they are asked for once there is a connection.
         loop {
             self.link.ready().await;
-            let Some(run) = self.queue.next_run() else { return };
-            self.run(run).await;
+            let Some(run) = self.queue.next_run(lane) else { return };
+            self.run(run, lane.asking).await;
         }
     }
 
@@ -149,10 +154,11 @@ impl Node {
         }
     }
 
-    async fn run(self: &Arc<Self>, run: Vec<Waiting>) {
+    async fn run(self: &Arc<Self>, run: Vec<Waiting>, asking: bool) {
         let sent_us = uptime_us();
         let at_ms = run.first().and_then(|first| first.at_ms);
-        let decided = self.decide_all(run.iter().map(|waiting| &waiting.asks[..]), at_ms).await;
+        let requests = run.iter().map(|waiting| &waiting.asks[..]);
+        let decided = self.decide_run(requests, at_ms, asking).await;
         match decided {
             Ok(decisions) => {
                 self.rose();
@@ -170,7 +176,7 @@ impl Node {
             Err(StoreError::Broken(_)) if run.len() > 1 => {
                 for waiting in run {
                     let one = std::iter::once(&waiting.asks[..]);
-                    let decided = self.decide_all(one, at_ms).await;
+                    let decided = self.decide_run(one, at_ms, asking).await;
                     let garbled = || Err(StoreError::Garbled("no decision".to_owned()));
                     let answer = decided.and_then(|mut one| one.pop().map_or_else(garbled, Ok));
                     self.queue.answer(std::iter::once((waiting.id, answer)));
@@ -196,8 +202,8 @@ impl Node {
         tokio::spawn(Arc::clone(self).probe_until_back());
     }
 
-    /// Notes that the server decides.
-    fn rose(&self) {
+    /// Notes that the server decides, or that nobody asks it any more.
+    pub(super) fn rose(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
             self.shared.outages.ended(&self.shared.metrics);
         }
@@ -211,8 +217,11 @@ impl Node {
                 self.link.ready().await;
                 self.decide_all(probe.into_iter(), None).await
             };
-            if let Ok(Ok(_decisions)) = timeout(PROBE_MAX, Box::pin(probed)).await {
-                self.rose();
+            match timeout(PROBE_MAX, Box::pin(probed)).await {
+                Ok(Ok(_decisions)) => self.rose(),
+                // A node of a cluster answers for the slot of the probe that it is another's.
+                Ok(Err(error)) if redirect(&error).is_some() => self.rose(),
+                Ok(Err(_)) | Err(_) => {}
             }
         }
     }

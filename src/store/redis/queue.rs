@@ -13,7 +13,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
+use rapidhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::super::{Decision, StoreError};
@@ -26,6 +28,16 @@ const RUNS_MAX: usize = 2;
 /// What the asks of one run may weigh together, a request that alone is heavier aside: under 0.5 ms
 /// of Redis, measured, at about a microsecond and a half a unit on a slow machine.
 const WEIGHT_MAX: usize = 320;
+
+/// Which requests a run can hold together: those of one lane. A script of a cluster's node touches
+/// keys of one slot only, and has to say where it was asked for in the middle of a migration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Lane {
+    /// 0 where there is no cluster.
+    pub(super) slot: u16,
+    /// Whether the slot's former server sent the request here.
+    pub(super) asking: bool,
+}
 
 /// What comes of a request.
 pub(super) type Answer = Result<Decision, StoreError>;
@@ -48,14 +60,20 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<Waiting>,
-    runs: usize,
+    /// Those with requests that wait or runs under way.
+    lanes: HashMap<Lane, OfLane, RandomState>,
     /// The requests without an answer, by their numbers, and among them some that have one.
     open: VecDeque<Open>,
     /// The number of the first of them.
     first_id: u64,
     /// Whether somebody waits for the first deadline.
     alarm: bool,
+}
+
+#[derive(Default)]
+struct OfLane {
+    waiting: VecDeque<Waiting>,
+    runs: usize,
 }
 
 struct Open {
@@ -90,43 +108,50 @@ impl Queue {
     }
 
     /// Adds a request, which is over at `deadline_us`: not before those that were added earlier.
-    pub(super) fn push(&self, asks: Arc<Vec<Ask>>, at_ms: Option<u64>, deadline_us: u64) -> Todo {
+    pub(super) fn push(
+        &self,
+        lane: Lane,
+        (asks, at_ms): (Arc<Vec<Ask>>, Option<u64>),
+        deadline_us: u64,
+    ) -> Todo {
         let (sender, answer) = oneshot::channel();
         let mut inner = self.inner.lock();
         let id = inner.first_id + inner.open.len() as u64;
         inner.open.push_back(Open { deadline_us, sent: false, answer: Some(sender) });
-        inner.waiting.push_back(Waiting { id, asks, at_ms });
-        let run = inner.runs < RUNS_MAX;
-        inner.runs += usize::from(run);
+        let lane = inner.lanes.entry(lane).or_default();
+        lane.waiting.push_back(Waiting { id, asks, at_ms });
+        let run = lane.runs < RUNS_MAX;
+        lane.runs += usize::from(run);
         let alarm_us = (!inner.alarm).then_some(deadline_us);
         inner.alarm = true;
         Todo { run, alarm_us, answer }
     }
 
-    /// The requests of the next run, in the order in which they came; where there are none, the
-    /// caller's run is over. Those that nobody waits for any more are dropped.
-    pub(super) fn next_run(&self) -> Option<Vec<Waiting>> {
-        let mut inner = self.inner.lock();
+    /// The requests of a lane's next run, in the order in which they came; where there are none,
+    /// the caller's run is over. Those that nobody waits for any more are dropped.
+    pub(super) fn next_run(&self, lane: Lane) -> Option<Vec<Waiting>> {
+        let inner = &mut *self.inner.lock();
+        let of_lane = inner.lanes.get_mut(&lane)?;
         let mut run: Vec<Waiting> = Vec::new();
         let mut weight = 0;
-        while let Some(next) = inner.waiting.front() {
-            if !inner.is_awaited(next.id) {
-                inner.waiting.pop_front();
+        while let Some(next) = of_lane.waiting.front() {
+            let Some(open) = awaited(&mut inner.open, inner.first_id, next.id) else {
+                of_lane.waiting.pop_front();
                 continue;
-            }
+            };
             weight += next.weight();
             let full = run.len() >= self.requests_max || weight > WEIGHT_MAX;
             if run.first().is_some_and(|first| full || first.at_ms != next.at_ms) {
                 break;
             }
-            let id = next.id;
-            run.extend(inner.waiting.pop_front());
-            if let Some(open) = inner.open(id) {
-                open.sent = true;
-            }
+            open.sent = true;
+            run.extend(of_lane.waiting.pop_front());
         }
         if run.is_empty() {
-            inner.runs -= 1;
+            of_lane.runs -= 1;
+            if of_lane.runs == 0 && lane != Lane::default() {
+                inner.lanes.remove(&lane);
+            }
             return None;
         }
         Some(run)
@@ -160,7 +185,8 @@ impl Queue {
     /// Answers all that wait to be sent.
     pub(super) fn give_up(&self, answer: impl Fn() -> Answer) {
         let mut inner = self.inner.lock();
-        while let Some(waiting) = inner.waiting.pop_front() {
+        let all = inner.lanes.values_mut().flat_map(|lane| lane.waiting.drain(..));
+        for waiting in all.collect::<Vec<_>>() {
             inner.answer(waiting.id, &answer);
         }
     }
@@ -170,12 +196,6 @@ impl Inner {
     fn open(&mut self, id: u64) -> Option<&mut Open> {
         let at = usize::try_from(id.checked_sub(self.first_id)?).ok()?;
         self.open.get_mut(at)
-    }
-
-    fn is_awaited(&self, id: u64) -> bool {
-        let at = id.checked_sub(self.first_id).and_then(|at| usize::try_from(at).ok());
-        let open = at.and_then(|at| self.open.get(at));
-        open.and_then(|open| open.answer.as_ref()).is_some_and(|answer| !answer.is_closed())
     }
 
     fn answer(&mut self, id: u64, answer: impl FnOnce() -> Answer) {
@@ -188,6 +208,13 @@ impl Inner {
             self.first_id += 1;
         }
     }
+}
+
+/// The request of a number, if anybody waits for it.
+fn awaited(open: &mut VecDeque<Open>, first_id: u64, id: u64) -> Option<&mut Open> {
+    let at = usize::try_from(id.checked_sub(first_id)?).ok()?;
+    let open = open.get_mut(at)?;
+    open.answer.as_ref().is_some_and(|answer| !answer.is_closed()).then_some(open)
 }
 
 impl Waiting {

@@ -1,64 +1,125 @@
 //! From a counter's key to the server that has it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::cluster::Cluster;
 use super::link::Link;
 use super::node::Node;
-use super::queue::Queue;
+use super::queue::{Lane, Queue};
 use super::ring::Ring;
-use super::slot::tag;
+use super::slot::{slot, tag};
 use super::url::Topology;
 use super::{Options, Shared, probe};
+use crate::decide::Ask;
+use crate::store::{Decision, StoreError};
 
 /// The servers of a store, as one thread sees them.
 pub(super) enum Route {
     /// Whatever server there is: one by its address, or the one that sentinels name.
-    One([Arc<Node>; 1]),
+    One(Arc<Node>),
     /// Independent servers, among which hash tags are spread.
     Ring(Ring, Vec<Arc<Node>>),
+    /// Servers that share the hash slots among themselves.
+    Cluster(Arc<Cluster>),
+}
+
+/// What decides over some keys together: keys of one place.
+#[derive(Clone)]
+pub(super) enum Target {
+    Node(Arc<Node>),
+    Slot(Arc<Cluster>, u16),
+}
+
+impl Target {
+    pub(super) async fn decide(
+        &self,
+        asks: Arc<Vec<Ask>>,
+        at_ms: Option<u64>,
+    ) -> Result<Decision, StoreError> {
+        match self {
+            Self::Node(node) => node.decide(Lane::default(), asks, at_ms).await,
+            Self::Slot(cluster, slot) => cluster.decide(*slot, asks, at_ms).await,
+        }
+    }
 }
 
 impl Route {
     /// Connects to all servers in the background.
     pub(super) fn connect(options: &Options, shared: &Arc<Shared>) -> Result<Self, String> {
-        let node = |config| {
-            let link = Link::connect(config, options.timeout)?;
-            let queue = Queue::new(options.batch_max);
-            let node = Node::new((link, queue), options.timeout, probe()?, Arc::clone(shared));
+        let access = options.access.clone();
+        let (timeout, batch_max, shared) = (options.timeout, options.batch_max, Arc::clone(shared));
+        let connect = move |config| {
+            let link = Link::connect(config, timeout)?;
+            let queue = Queue::new(batch_max);
+            let node = Node::new((link, queue), timeout, probe()?, Arc::clone(&shared));
             Ok::<_, String>(Arc::new(node))
         };
-        let access = &options.access;
-        match access.topology() {
-            Topology::Standalone(server) => Ok(Self::One([node(access.config_of(&server.node))?])),
+        match options.access.topology() {
+            Topology::Standalone(server) => Ok(Self::One(connect(access.config_of(&server.node))?)),
             Topology::Sentinel(_) => {
                 let config = access.sentinel_config()?.ok_or("--store: names no sentinel")?;
-                Ok(Self::One([node(config)?]))
+                Ok(Self::One(connect(config)?))
             }
             Topology::Sharded(servers) => {
                 let names: Vec<String> =
                     servers.iter().map(|server| server.node.to_string()).collect();
                 let ring = Ring::new(&names).ok_or("--store: names no server")?;
-                let nodes = servers.iter().map(|server| node(access.config_of(&server.node)));
+                let nodes = servers.iter().map(|server| connect(access.config_of(&server.node)));
                 Ok(Self::Ring(ring, nodes.collect::<Result<_, _>>()?))
             }
-            Topology::Cluster(_) => Err("--store: Redis Cluster is not supported yet; use \
-                                         redis://, redis-sentinel:// or several redis://"
-                .to_owned()),
+            Topology::Cluster(cluster) => {
+                let connect = Box::new(move |node: &_| connect(access.config_of(node)));
+                Ok(Self::Cluster(Cluster::start(&cluster.seeds, timeout, connect)))
+            }
         }
     }
 
-    pub(super) fn nodes(&self) -> &[Arc<Node>] {
+    /// The servers that decide now.
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         match self {
-            Self::One(node) => node,
-            Self::Ring(_, nodes) => nodes,
+            Self::One(node) => vec![Arc::clone(node)],
+            Self::Ring(_, nodes) => nodes.clone(),
+            Self::Cluster(cluster) => cluster.masters(),
         }
     }
 
-    /// The index of the server that has a key.
+    /// Which keys can be decided together: those of one place.
     pub(super) fn place(&self, key: &[u8]) -> usize {
         match self {
             Self::One(_) => 0,
             Self::Ring(ring, _) => ring.server_of(tag(key)),
+            Self::Cluster(_) => usize::from(slot(key)),
         }
+    }
+
+    /// What decides over the keys of a place.
+    pub(super) fn target(&self, place: usize) -> Target {
+        match self {
+            Self::One(node) => Target::Node(Arc::clone(node)),
+            Self::Ring(_, nodes) => Target::Node(Arc::clone(&nodes[place])),
+            Self::Cluster(cluster) => {
+                Target::Slot(Arc::clone(cluster), u16::try_from(place).unwrap_or(0))
+            }
+        }
+    }
+
+    /// Removes keys of one place.
+    pub(super) async fn remove(&self, place: usize, keys: &[&Vec<u8>]) -> Result<(), StoreError> {
+        match self.target(place) {
+            Target::Node(node) => node.link().remove(keys).await,
+            Target::Slot(cluster, slot) => cluster.master(slot)?.link().remove(keys).await,
+        }
+    }
+
+    /// Waits until all servers are connected.
+    pub(super) async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
+        if let Self::Cluster(cluster) = self {
+            return cluster.connected(deadline).await;
+        }
+        for node in self.nodes() {
+            node.link().connected(deadline).await?;
+        }
+        Ok(())
     }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::node::Node;
+use super::route::Target;
 use crate::decide::{Ask, Mode, Outcome, Status};
 use crate::store::{Decision, Source, StoreError};
 
-/// The asks of a request that one server decides.
+/// The asks of a request that one server decides together.
 pub(super) struct Part {
-    pub(super) node: Arc<Node>,
+    pub(super) target: Target,
     pub(super) asks: Arc<Vec<Ask>>,
     /// Where in the request each stands.
     pub(super) places: Vec<usize>,
@@ -25,7 +25,7 @@ pub(super) struct Part {
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
 /// waits for it.
 pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
-    let decided = on_all(parts.iter().map(|part| (&part.node, &part.asks)), at_ms).await;
+    let decided = on_all(&parts, at_ms).await;
     let mut outcome = Outcome::default();
     for (part, decision) in parts.iter().zip(&decided) {
         match decision {
@@ -38,7 +38,7 @@ pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decis
         .zip(&decided)
         .filter_map(|(part, decision)| undo(part, &decision.as_ref().ok()?.statuses, outcome))
         .collect();
-    let undone = on_all(undos.iter().map(|undo| (&undo.node, &undo.asks)), at_ms).await;
+    let undone = on_all(&undos, at_ms).await;
 
     let count = parts.iter().map(|part| part.asks.len()).sum();
     let mut statuses = vec![NONE; count];
@@ -90,8 +90,8 @@ fn undo(part: &Part, statuses: &[Status], whole: Outcome) -> Option<Part> {
         })
         .map(|((ask, _), at)| (opposite(ask), *at))
         .unzip();
-    let node = Arc::clone(&part.node);
-    (!asks.is_empty()).then(|| Part { node, asks: Arc::new(asks), places })
+    let target = part.target.clone();
+    (!asks.is_empty()).then(|| Part { target, asks: Arc::new(asks), places })
 }
 
 /// Gives back what was taken; takes what was given back, whether it fits or not.
@@ -105,15 +105,15 @@ fn opposite(ask: &Ask) -> Ask {
     }
 }
 
-/// Asks servers at once; the decisions are in their order.
-async fn on_all<'a>(
-    parts: impl Iterator<Item = (&'a Arc<Node>, &'a Arc<Vec<Ask>>)>,
+/// Asks servers at once; the decisions are in the parts' order.
+pub(super) async fn on_all(
+    parts: &[Part],
     at_ms: Option<u64>,
 ) -> Vec<Result<Decision, StoreError>> {
     let mut running = JoinSet::new();
-    for (at, (node, asks)) in parts.enumerate() {
-        let (node, asks) = (Arc::clone(node), Arc::clone(asks));
-        running.spawn(async move { (at, node.decide(asks, at_ms).await) });
+    for (at, part) in parts.iter().enumerate() {
+        let (target, asks) = (part.target.clone(), Arc::clone(&part.asks));
+        running.spawn(async move { (at, target.decide(asks, at_ms).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())
         .map(|_| Err(StoreError::Unavailable("the run was given up".to_owned())))

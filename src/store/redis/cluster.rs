@@ -1,0 +1,265 @@
+//! A Redis Cluster as one thread sees it: which node has which slot.
+//!
+//! Each node has a client of its own that knows nothing of the cluster, so that a redirect or a
+//! dead node never concerns the others. The map of slots is asked for at the start, when a node
+//! falls or redirects, and now and then. Replicas are never asked.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::link::SlotRange;
+use super::node::Node;
+use super::queue::Lane;
+use super::slot::SLOTS;
+use super::url::Node as Address;
+use crate::clock::uptime_us;
+use crate::decide::Ask;
+use crate::store::{Decision, StoreError};
+
+/// How often the map is asked for where all is well, and where it is not.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+const REFRESH_TROUBLED: Duration = Duration::from_millis(100);
+
+/// At least between two times, however often the map is found to be stale.
+const REFRESH_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long one node may take to tell the map.
+const REFRESH_MAX: Duration = Duration::from_millis(300);
+
+/// How soon a request is tried again whose keys are on their way to another node.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// Nodes that are kept connected.
+const NODES_MAX: usize = 1_024;
+
+type Connect = dyn Fn(&Address) -> Result<Arc<Node>, String> + Send + Sync;
+
+/// The nodes, and who has which slot.
+pub(super) struct Cluster {
+    map: RwLock<Map>,
+    seeds: Vec<Address>,
+    /// Makes the node of an address.
+    connect: Box<Connect>,
+    /// What a decision may take.
+    timeout_us: u64,
+    stale: Notify,
+    /// Whether the map was ever told.
+    known: watch::Sender<bool>,
+}
+
+struct Map {
+    nodes: HashMap<Address, Arc<Node>>,
+    /// By slot.
+    masters: Vec<Option<Arc<Node>>>,
+}
+
+/// Where a node sends a request on to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// The slot is that node's now.
+    Moved(Address),
+    /// The slot is on its way there; this request goes there, with ASKING.
+    Ask(Address),
+    /// Some of the keys are there and some here.
+    TryAgain,
+}
+
+/// The redirect that an error is, if it is one.
+pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
+    let StoreError::Refused(why) = error else { return None };
+    let mut words = why.split(' ');
+    let kind = words.next()?;
+    if kind == "TRYAGAIN" {
+        return Some(Redirect::TryAgain);
+    }
+    let (host, port) = words.nth(1)?.rsplit_once(':')?;
+    let address = Address { host: host.to_owned(), port: port.parse().ok()? };
+    match kind {
+        "MOVED" => Some(Redirect::Moved(address)),
+        "ASK" => Some(Redirect::Ask(address)),
+        _ => None,
+    }
+}
+
+impl Cluster {
+    /// Asks the seeds for the map, in the background.
+    pub(super) fn start(seeds: &[Address], timeout: Duration, connect: Box<Connect>) -> Arc<Self> {
+        let masters = vec![None; usize::from(SLOTS)];
+        let cluster = Arc::new(Self {
+            map: RwLock::new(Map { nodes: HashMap::new(), masters }),
+            seeds: seeds.to_vec(),
+            connect,
+            timeout_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
+            stale: Notify::new(),
+            known: watch::Sender::new(false),
+        });
+        tokio::spawn(keep_current(Arc::downgrade(&cluster)));
+        cluster
+    }
+
+    /// Waits until the map is known and its nodes are connected.
+    pub(super) async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
+        let mut known = self.known.subscribe();
+        let told = timeout(deadline, known.wait_for(|known| *known)).await;
+        if !matches!(told, Ok(Ok(_))) {
+            let why = "the cluster's slots are not known yet".to_owned();
+            return Err(StoreError::Unavailable(why));
+        }
+        drop(told);
+        for node in self.masters() {
+            node.link().connected(deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// The nodes that have slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        let mut masters: Vec<Arc<Node>> = Vec::new();
+        for node in self.map.read().masters.iter().flatten() {
+            if !masters.iter().any(|other| Arc::ptr_eq(other, node)) {
+                masters.push(Arc::clone(node));
+            }
+        }
+        masters
+    }
+
+    /// Decides a request whose keys are all of one slot, wherever that is meanwhile.
+    pub(super) async fn decide(
+        &self,
+        slot: u16,
+        asks: Arc<Vec<Ask>>,
+        at_ms: Option<u64>,
+    ) -> Result<Decision, StoreError> {
+        let deadline_us = uptime_us() + self.timeout_us;
+        let mut asked: Option<Arc<Node>> = None;
+        loop {
+            let lane = Lane { slot, asking: asked.is_some() };
+            let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
+            let error = match node.decide(lane, Arc::clone(&asks), at_ms).await {
+                Ok(decision) => return Ok(decision),
+                Err(error) => error,
+            };
+            // A node that sends us on took nothing.
+            match redirect(&error) {
+                Some(_) if uptime_us() >= deadline_us => return Err(error),
+                Some(Redirect::Moved(to)) => self.moved(slot, &to)?,
+                Some(Redirect::Ask(to)) => asked = Some(self.node(&to)?),
+                Some(Redirect::TryAgain) => sleep(TRY_AGAIN).await,
+                None => {
+                    self.stale.notify_one();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The node that has a slot, as far as is known.
+    pub(super) fn master(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
+        let master = self.map.read().masters[usize::from(slot % SLOTS)].clone();
+        master.ok_or_else(|| {
+            self.stale.notify_one();
+            StoreError::Unavailable(format!("no node is known to serve slot {slot}"))
+        })
+    }
+
+    fn moved(&self, slot: u16, to: &Address) -> Result<(), StoreError> {
+        let node = self.node(to)?;
+        self.map.write().masters[usize::from(slot % SLOTS)] = Some(node);
+        self.stale.notify_one();
+        Ok(())
+    }
+
+    /// The node of an address, connected to now if it is new.
+    fn node(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
+        if let Some(node) = self.map.read().nodes.get(address) {
+            return Ok(Arc::clone(node));
+        }
+        let mut map = self.map.write();
+        if map.nodes.len() >= NODES_MAX {
+            return Err(StoreError::Unavailable("the cluster has too many nodes".to_owned()));
+        }
+        let node = (self.connect)(address).map_err(StoreError::Unavailable)?;
+        map.nodes.insert(address.clone(), Arc::clone(&node));
+        Ok(node)
+    }
+
+    fn is_troubled(&self) -> bool {
+        let known = *self.known.borrow();
+        !known || self.map.read().nodes.values().any(|node| node.is_down())
+    }
+
+    /// Asks one node after the other until one tells the map.
+    async fn refresh(&self) {
+        let known: Vec<Address> = self.map.read().nodes.keys().cloned().collect();
+        for address in known.iter().chain(&self.seeds) {
+            let Ok(node) = self.node(address) else { continue };
+            if node.is_down() {
+                continue;
+            }
+            let ranges = timeout(REFRESH_MAX, node.link().cluster_slots()).await;
+            if let Ok(Ok(ranges)) = ranges
+                && !ranges.is_empty()
+            {
+                self.learn(address, &ranges);
+                return;
+            }
+        }
+    }
+
+    fn learn(&self, from: &Address, ranges: &[SlotRange]) {
+        let mut masters = vec![None; usize::from(SLOTS)];
+        for (first, last, host, port) in ranges {
+            let host = if host.is_empty() { from.host.clone() } else { host.clone() };
+            let Ok(node) = self.node(&Address { host, port: *port }) else { continue };
+            let slots = usize::from(*first)..usize::from((*last).min(SLOTS - 1)) + 1;
+            if let Some(slots) = masters.get_mut(slots) {
+                slots.fill(Some(node));
+            }
+        }
+        let mut map = self.map.write();
+        map.masters = masters;
+        // Of a node without slots nobody needs to know that it is down.
+        let Map { nodes, masters } = &*map;
+        let has_slots =
+            |node: &Arc<Node>| masters.iter().flatten().any(|master| Arc::ptr_eq(master, node));
+        let retired = nodes.values().filter(|node| node.is_down() && !has_slots(node));
+        retired.for_each(|node| node.rose());
+        drop(map);
+        self.known.send_replace(true);
+    }
+}
+
+async fn keep_current(cluster: Weak<Cluster>) {
+    loop {
+        let Some(cluster) = cluster.upgrade() else { return };
+        cluster.refresh().await;
+        let pause = if cluster.is_troubled() { REFRESH_TROUBLED } else { REFRESH_EVERY };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = cluster.stale.notified() => {}
+        }
+        sleep(REFRESH_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_names_its_node() {
+        let of = |text: &str| redirect(&StoreError::Refused(text.to_owned()));
+        let address = |host: &str| Address { host: host.to_owned(), port: 6_381 };
+        assert_eq!(of("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(address("10.0.0.1"))));
+        assert_eq!(of("ASK 3999 ::1:6381"), Some(Redirect::Ask(address("::1"))));
+        assert_eq!(of("TRYAGAIN Multiple keys request"), Some(Redirect::TryAgain));
+        for other in ["MOVED", "MOVED 3999", "MOVED 3999 host", "OOM command not allowed", ""] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A real Redis Cluster under load: spread, slots that move, masters that are lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::time::Duration;
+
+use tidegate::proto::tidegate::v1::DecisionSource::{Fallback, Store};
+
+use crate::support::client::{Request, Served, request};
+use crate::support::cluster::Cluster;
+use crate::support::load::Load;
+
+const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
+    {key: tenant, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}, \
+    {key: everyone, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}]}";
+
+const RATE: u32 = 500;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn tenant(name: &str) -> Request {
+    request("edge").about("tenant", name)
+}
+
+fn served(cluster: &Cluster, more: &[&str]) -> Served {
+    let url = cluster.url();
+    Served::with(&[LIMITS], &[&["--store", &url], more].concat())
+}
+
+#[tokio::test]
+async fn requests_find_their_slots_and_take_from_several() {
+    let cluster = Cluster::start();
+    let served = served(&cluster, &["--store-timeout", "10s"]);
+    let caller = served.caller().await;
+    for at in 0..50 {
+        let both = tenant(&at.to_string()).about("everyone", "");
+        let answer = caller.check(&both).await.unwrap();
+        assert_eq!(answer.source(), Store, "{at}");
+        let left: Vec<_> = answer.statuses.iter().map(|status| status.remaining).collect();
+        assert_eq!(left, [999_999, 999_999 - at], "{at}");
+    }
+    let keys = |node| format!("{:?}", cluster.command(node, &["DBSIZE"]));
+    let masters = [0, 6_000, 16_000].map(|slot| cluster.master_of(slot));
+    assert!(masters.iter().all(|master| keys(*master) != "Int(0)"), "on every master");
+}
+
+#[tokio::test]
+async fn a_slot_moves_under_load_without_an_error_or_a_lost_hit() {
+    let cluster = Cluster::start();
+    let served = served(&cluster, &["--store-timeout", "2s", "--on-store-failure", "error"]);
+    let load = Load::start(served.tidegate.grpc, RATE, &tenant("moving"));
+    load.wait_for(DEADLINE, |sample| sample.source == Store);
+    let slot = cluster.slot_of(b"{edge,tenant=moving}");
+    let from = cluster.master_of(slot);
+    let to = cluster.master_of(if slot < 8_000 { 16_000 } else { 0 });
+    for (from, to) in [(from, to), (to, from)] {
+        let migration = cluster.begin_migration(slot, to);
+        load.go_on_for(Duration::from_millis(200));
+        cluster.move_keys(migration);
+        load.go_on_for(Duration::from_millis(200));
+        cluster.finish_migration(migration);
+        load.go_on_for(Duration::from_millis(200));
+        assert_ne!(from, to);
+    }
+    let samples = load.stop();
+    assert!(samples.all_answered());
+    assert!(samples.errors().is_empty(), "{:?}", samples.errors().first());
+    let allowed = samples.count(crate::support::load::Outcome::Allowed);
+    let caller = served.caller().await;
+    let left = caller.quota(&tenant("moving")).await.unwrap().statuses[0].remaining;
+    assert_eq!(left, 1_000_000 - u64::try_from(allowed).unwrap(), "every hit counted once");
+}
+
+#[test]
+fn a_lost_master_is_done_without_until_its_replica_serves() {
+    let mut cluster = Cluster::start();
+    let served = served(&cluster, &[]);
+    let load = Load::start(served.tidegate.grpc, RATE, &tenant("a"));
+    load.wait_for(DEADLINE, |sample| sample.source == Store);
+    let slot = cluster.slot_of(b"{edge,tenant=a}");
+    let lost = cluster.master_of(slot);
+    cluster.kill(lost);
+    load.wait_for(DEADLINE, |sample| sample.source == Fallback);
+    cluster.wait_for_failover(lost, DEADLINE);
+    let failed_over = load.now();
+    let back =
+        load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
+    let samples = load.stop();
+    assert!(
+        samples.all_answered() && samples.errors().is_empty(),
+        "{:?}",
+        samples.errors().first()
+    );
+    let pause = back.sent - failed_over;
+    assert!(pause <= Duration::from_secs(3), "back after {pause:?}");
+}
