@@ -150,6 +150,7 @@ impl Acceptor {
                     let Some((mode, done)) = order else { return };
                     if mode == Mode::Refuse {
                         listener = None;
+                        self.refused().await;
                     } else if listener.is_none() {
                         listener = Some(self.listen().await);
                     }
@@ -169,6 +170,12 @@ impl Acceptor {
         listener.unwrap_or_else(|error| panic!("{}: {error}", self.addr))
     }
 
+    /// Once nobody listens: a process that is being started has the port too, until it becomes
+    /// another program.
+    async fn refused(&self) {
+        while TcpStream::connect(self.addr).await.is_ok() {}
+    }
+
     /// Once every connection noticed that it is cut.
     async fn closed(&self) {
         while self.counts.open.load(Ordering::Relaxed) > 0 {
@@ -178,6 +185,10 @@ impl Acceptor {
 
     fn forward(&self, caller: TcpStream) {
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
+        // One that waited to be accepted while the mode changed is never open.
+        if *self.mode.borrow() == Mode::Cut {
+            return;
+        }
         let line = Line { mode: Arc::clone(&self.mode), counts: Arc::clone(&self.counts) };
         line.counts.open.fetch_add(1, Ordering::Relaxed);
         let server = self.server;
