@@ -21,11 +21,12 @@ const READY_DEADLINE: Duration = Duration::from_secs(30);
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 
-/// Silence after which a sentinel calls a server down.
-const DOWN_AFTER_MS: &str = "500";
+/// Silence after which each sentinel calls a server down. Two are enough to start a failover; were
+/// all as fast, each might vote for itself, and nobody be elected until the next try.
+const DOWN_AFTER_MS: [&str; SENTINELS] = ["500", "500", "900"];
 
-/// A failover that has not ended then is tried again.
-const FAILOVER_TIMEOUT_MS: &str = "2000";
+/// After twice this, a failover that nobody was elected for is tried again.
+const FAILOVER_TIMEOUT_MS: &str = "1000";
 
 /// Running servers and their sentinels; all stop on drop.
 pub struct Sentinels {
@@ -54,8 +55,8 @@ impl Sentinels {
         process::wait_until(READY_DEADLINE, || servers[1..].iter().all(linked).then_some(()))
             .expect("the replicas are linked in time");
         let sentinels = start_all(SENTINELS, Launch { sentinel: true, ..Launch::default() });
-        for sentinel in &sentinels {
-            watch_often(sentinel, &port);
+        for (sentinel, down_after_ms) in sentinels.iter().zip(DOWN_AFTER_MS) {
+            watch_often(sentinel, &port, down_after_ms);
         }
         let started = Self { servers, sentinels: sentinels.into_iter().map(Some).collect() };
         process::wait_until(READY_DEADLINE, || started.is_ready().then_some(()))
@@ -175,7 +176,7 @@ fn start_all(count: usize, launch: Launch<'_>) -> Vec<RedisServer> {
     })
 }
 
-fn watch_often(sentinel: &RedisServer, port: &str) {
+fn watch_often(sentinel: &RedisServer, port: &str, down_after_ms: &str) {
     let periods = ["PING-PERIOD", "100", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "100"];
     let times = ["INFO-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "200", "ELECTION-TIMEOUT"];
     let command: Vec<_> =
@@ -183,7 +184,7 @@ fn watch_often(sentinel: &RedisServer, port: &str) {
     expect_ok(sentinel, &command);
     expect_ok(sentinel, &["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "2"]);
     let settings = [
-        ["down-after-milliseconds", DOWN_AFTER_MS],
+        ["down-after-milliseconds", down_after_ms],
         ["failover-timeout", FAILOVER_TIMEOUT_MS],
         ["parallel-syncs", "2"],
     ];
