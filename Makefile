@@ -15,7 +15,7 @@ TOOLS = .servers/cargo
 SCRIPTS = .ci/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt bench fuzz clean-servers
+.PHONY: help run test lint fmt bench faults fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,15 @@ export BENCH_ROUNDS BENCH_SECONDS BENCH_ADDR
 bench: ## Measure what a request costs in BENCH_ROUNDS (5) of BENCH_SECONDS (2); writes docs/performance.*
 	tests/tools/install-servers redis-7.0
 	cargo bench --bench service
+
+# The tests of `make test`, one by one and by the release build, for their figures.
+FAULTS = faults:: cluster::a_slot cluster::a_lost
+
+faults: ## Put a load through every fault of Redis and print what came of it as a table.
+	tests/tools/install-servers redis-7.0
+	@echo '| fault | requests | p99.9 of the answers | Redis decides again after |'
+	@echo '| --- | --- | --- | --- |'
+	@cargo test --release --test it -- --test-threads 1 --nocapture $(FAULTS) 2>&1 | grep '^| '
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP lets the stable compiler take them. The code
 # has no unsafe block, so an address sanitizer would only make the search slower. The first folder

@@ -26,7 +26,11 @@ pub fn router(service: Arc<Service>) -> Router {
 
 async fn readyz(State(service): State<Arc<Service>>) -> impl IntoResponse {
     match service.ready().await {
-        Ok(Readiness::Store) => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(Readiness::Store) => {
+            let warning = service.store().warning().await;
+            let warning = warning.map_or_else(String::new, |text| format!("warning: {text}\n"));
+            (StatusCode::OK, format!("ready\n{warning}"))
+        }
         Ok(Readiness::Fallback(error)) => {
             (StatusCode::OK, format!("ready, by --on-store-failure: {error}\n"))
         }

@@ -80,6 +80,9 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
+    if let Some(warning) = service.store().warning().await {
+        tracing::warn!("{warning}");
+    }
     Ok(Bound { grpc, http, service, parts })
 }
 

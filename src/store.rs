@@ -211,6 +211,14 @@ impl Store {
         }
     }
 
+    /// What is wrong with how the store is set up, for people.
+    pub async fn warning(&self) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => redis.warning().await,
+        }
+    }
+
     /// Whether the store would decide now.
     ///
     /// # Errors

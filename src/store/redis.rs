@@ -198,6 +198,21 @@ impl RedisStore {
         Ok(())
     }
 
+    /// What is wrong with how the servers are set up, for people.
+    pub async fn warning(&self) -> Option<String> {
+        for node in self.route.nodes() {
+            if let Ok(Some(policy)) = node.link().eviction_policy().await
+                && policy != "noeviction"
+            {
+                return Some(format!(
+                    "maxmemory-policy of Redis is {policy}: counters in force may be dropped; set \
+                     noeviction"
+                ));
+            }
+        }
+        None
+    }
+
     /// Charges what was admitted without Redis; what cannot be charged now never is.
     async fn charge(&self) {
         /// Charges at once.

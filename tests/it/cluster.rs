@@ -63,6 +63,8 @@ async fn a_slot_moves_under_load_without_an_error_or_a_lost_hit() {
     let samples = load.stop();
     assert!(samples.all_answered());
     assert!(samples.errors().is_empty(), "{:?}", samples.errors().first());
+    let (count, p999) = (samples.0.len(), samples.p999());
+    eprintln!("| slot moved there and back, counts exact | {count} | {p999:.1?} | - |");
     let allowed = samples.count(crate::support::load::Outcome::Allowed);
     let caller = served.caller().await;
     let left = caller.quota(&tenant("moving")).await.unwrap().statuses[0].remaining;
@@ -90,5 +92,32 @@ fn a_lost_master_is_done_without_until_its_replica_serves() {
         samples.errors().first()
     );
     let pause = back.sent - failed_over;
+    let (count, p999) = (samples.0.len(), samples.p999());
+    eprintln!("| cluster failover, master killed | {count} | {p999:.1?} | {pause:.0?} |");
     assert!(pause <= Duration::from_secs(3), "back after {pause:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_tenants_spread_evenly_over_the_masters() {
+    const TENANTS: usize = 10_000;
+    const CALLERS: usize = 8;
+    let cluster = Cluster::start();
+    let served = served(&cluster, &["--store-timeout", "10s"]);
+    let mut callers = tokio::task::JoinSet::new();
+    for number in 0..CALLERS {
+        let caller = served.caller().await;
+        callers.spawn(async move {
+            for at in (number..TENANTS).step_by(CALLERS) {
+                assert!(caller.allows(&tenant(&format!("tenant-{at}"))).await);
+            }
+        });
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.unwrap();
+    }
+    for slot in [0, 8_000, 16_000] {
+        let keys = cluster.command(cluster.master_of(slot), &["DBSIZE"]).into_count();
+        let even = u64::try_from(TENANTS / 3).unwrap();
+        assert!(keys.abs_diff(even) * 100 <= even * 15, "{keys} of {TENANTS} keys");
+    }
 }

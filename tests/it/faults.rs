@@ -47,8 +47,11 @@ fn is_fallback(sample: &Sample) -> bool {
     sample.source == Fallback
 }
 
-/// Every request got a decision, and none waited for Redis.
-fn assert_answered(what: &str, samples: &Samples) {
+/// Every request got a decision, and none waited for Redis. Prints a row of the table that `make
+/// faults` shows: the fault, the requests, their p99.9 and how soon Redis decided again.
+fn assert_answered(what: &str, samples: &Samples, back_after: Option<Duration>) {
+    let back_after = back_after.map_or_else(|| "-".to_owned(), |pause| format!("{pause:.0?}"));
+    eprintln!("| {what} | {} | {:.1?} | {back_after} |", samples.0.len(), samples.p999());
     assert!(samples.all_answered(), "{what}");
     assert!(samples.errors().is_empty(), "{what}: {:?}", samples.errors().first());
     let p999 = samples.p999();
@@ -59,7 +62,13 @@ fn assert_answered(what: &str, samples: &Samples) {
 fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
     let server = RedisServer::start(Version::Redis70);
     let slow = Mode::DelayReplies(Duration::from_millis(200));
-    for mode in [slow, Mode::Stall, Mode::Cut, Mode::Refuse, Mode::DropReplies] {
+    for (name, mode) in [
+        ("every reply 200 ms late", slow),
+        ("network stalled", Mode::Stall),
+        ("connections cut, and new ones too", Mode::Cut),
+        ("connections refused", Mode::Refuse),
+        ("replies lost", Mode::DropReplies),
+    ] {
         let proxy = Proxy::before(server.addr());
         let served = served(&proxy.url());
         let load = steady(&served);
@@ -71,8 +80,8 @@ fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
         let back = load.wait_for(DEADLINE, |sample| sample.sent > healed && sample.source == Store);
         load.go_on_for(Duration::from_millis(200));
         let samples = load.stop();
-        assert_answered(&format!("{mode:?}"), &samples);
         let pause = back.sent - healed;
+        assert_answered(name, &samples, Some(pause));
         assert!(pause <= Duration::from_secs(2), "{mode:?}: back after {pause:?}");
     }
 }
@@ -87,7 +96,7 @@ fn a_reply_that_is_cut_in_half_costs_no_decision() {
         proxy.set(Mode::HalveReply);
         load.go_on_for(Duration::from_millis(200));
     }
-    assert_answered("halved", &load.stop());
+    assert_answered("replies cut in half, five times", &load.stop(), None);
 }
 
 #[test]
@@ -100,14 +109,20 @@ fn a_server_that_is_killed_or_stopped_is_done_without_until_it_is_back() {
     load.go_on_for(Duration::from_millis(500));
     server.resume();
     let resumed = load.now();
-    load.wait_for(DEADLINE, |sample| sample.sent > resumed && sample.source == Store);
+    let resumed =
+        load.wait_for(DEADLINE, |sample| sample.sent > resumed && sample.source == Store).sent
+            - resumed;
     server.stop();
     let stopped = load.now();
     load.wait_for(DEADLINE, |sample| sample.sent > stopped && is_fallback(sample));
     server.restart();
     let restarted = load.now();
-    load.wait_for(DEADLINE, |sample| sample.sent > restarted && sample.source == Store);
-    assert_answered("killed and stopped", &load.stop());
+    let back = load.wait_for(DEADLINE, |sample| sample.sent > restarted && sample.source == Store);
+    let samples = load.stop();
+    let stopped_at = |sample: &Sample| sample.sent < stopped;
+    let (first, second): (Vec<_>, Vec<_>) = samples.0.iter().copied().partition(stopped_at);
+    assert_answered("redis stopped (SIGSTOP)", &Samples(first), Some(resumed));
+    assert_answered("redis killed", &Samples(second), Some(back.sent - restarted));
 }
 
 #[test]
@@ -121,7 +136,7 @@ fn a_sentinel_failover_is_followed() {
     let back =
         load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
     load.go_on_for(Duration::from_millis(300));
-    assert_answered("failover", &load.stop());
     let pause = back.sent - failed_over;
+    assert_answered("sentinel failover, master killed", &load.stop(), Some(pause));
     assert!(pause <= Duration::from_secs(2), "back after {pause:?}");
 }

@@ -23,6 +23,7 @@ mod redis_ring;
 mod redis_slot;
 mod redis_store;
 mod script_runs;
+mod secure_link;
 mod spread;
 mod support;
 mod vectors;

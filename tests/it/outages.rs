@@ -102,6 +102,17 @@ async fn a_domain_says_what_its_requests_get() {
 }
 
 #[tokio::test]
+async fn a_policy_that_drops_counters_is_warned_of() {
+    let redis = RedisServer::start(Version::Redis70);
+    redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    let served = served(&redis, &[]);
+    assert_eq!(served.page("/readyz").body, "ready\n", "noeviction is right");
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
+    let body = served.page("/readyz").body;
+    assert!(body.starts_with("ready\nwarning: ") && body.contains("volatile-ttl"), "{body}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_known_to_be_down_is_not_waited_for() {
     let mut redis = RedisServer::start(Version::Redis70);
     let url = redis.url();

@@ -9,7 +9,9 @@ use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
 use fred::types::config::UnresponsiveConfig;
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::scripts::Script;
-use fred::types::{Builder, ClusterHash, CustomCommand, Key, Value, config::ReconnectPolicy};
+use fred::types::{
+    Builder, ClusterHash, CustomCommand, InfoKind, Key, Value, config::ReconnectPolicy,
+};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -23,9 +25,16 @@ const LOADS_MAX: usize = 2;
 /// Commands that may wait for one connection.
 const BUFFER_MAX: usize = 100_000;
 
-/// Often enough that a restart of Redis between two requests costs neither of them.
-const RECONNECT: ReconnectPolicy =
-    ReconnectPolicy::Constant { attempts: 0, max_attempts: 0, delay: 10, jitter: 5 };
+/// At once at first, then ever more rarely, but often enough that a server that is back is found
+/// within a second; spread, so that replicas do not all come at the same moment.
+const RECONNECT: ReconnectPolicy = ReconnectPolicy::Exponential {
+    attempts: 0,
+    max_attempts: 0,
+    min_delay: 10,
+    max_delay: 250,
+    base: 2,
+    jitter: 10,
+};
 
 /// A client that talks to one server.
 pub(super) struct Link {
@@ -91,6 +100,18 @@ impl Link {
         // fred's futures take many kilobytes. Whoever waits has a deadline of their own; a run that
         // is never answered ends with its connection, which fred gives up.
         Box::pin(run).await.map_err(|error| store_error(&error))
+    }
+
+    /// What the server does when its memory is full, if it has a bound that it could reach.
+    pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
+        let info = self.client.info::<String>(Some(InfoKind::Memory));
+        let info = Box::pin(self.in_time(info)).await?;
+        let field = |name: &str| {
+            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned);
+            info.lines().find_map(value)
+        };
+        let bounded = field("maxmemory").is_some_and(|bytes| bytes.trim() != "0");
+        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| policy.trim().to_owned()))
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {

@@ -1,0 +1,63 @@
+//! The service on a Redis that demands TLS, a client's certificate and a user who may do the least.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::fs;
+use std::time::Duration;
+
+use tidegate::proto::tidegate::v1::DecisionSource::{Fallback, Store};
+use tokio::time::timeout;
+
+use crate::support::acl::User;
+use crate::support::client::{Caller, Served, request};
+use crate::support::servers::{RedisServer, Version};
+use crate::support::tls::{Certificates, ClientCertificates};
+
+const LIMITS: &str =
+    "{domain: edge, descriptors: [{key: user, rate_limit: {limit: 100000, period: 1h}}]}";
+
+/// What README says is enough.
+const LEAST: &str = "~tg:* +evalsha +script|load +ping +mget +set +getrange +setrange +pexpire +del \
+                     +time +info +client|id";
+
+async fn source(caller: &Caller) -> tidegate::proto::tidegate::v1::DecisionSource {
+    caller.check(&request("edge").about("user", "a")).await.unwrap().source()
+}
+
+#[tokio::test]
+async fn a_link_by_tls_with_a_certificate_of_our_own_decides() {
+    let made = Certificates::new();
+    let server = RedisServer::start_tls(&made, ClientCertificates::Required);
+    let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+    let (ca, cert, key) = (path(made.ca()), path(made.client()), path(made.client_key()));
+    let url = server.tls_url();
+    let store = ["--store", &url, "--store-timeout", "10s", "--store-ca-file", &ca];
+    let shown = ["--store-cert-file", &cert, "--store-key-file", &key];
+    let known = Served::with(&[LIMITS], &[&store[..], &shown[..]].concat());
+    assert_eq!(source(&known.caller().await).await, Store);
+    let unknown = ["--store", &url, "--store-timeout", "500ms", "--store-ca-file", &ca];
+    let unknown = Served::with(&[LIMITS], &unknown);
+    assert_eq!(source(&unknown.caller().await).await, Fallback, "no certificate is shown");
+}
+
+#[tokio::test]
+async fn the_least_permissions_suffice_and_a_rotated_password_is_read_again() {
+    let server = RedisServer::start(Version::Redis70);
+    let mut user = User { name: "tidegate".to_owned(), password: "first".to_owned() };
+    server.add_user(&user, LEAST);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    fs::write(&file, "first\n").unwrap();
+    let (url, file_name) = (server.url(), file.to_str().unwrap());
+    let args = ["--store", &url, "--store-timeout", "5s", "--store-user", "tidegate"];
+    let served =
+        Served::with(&[LIMITS], &[&args[..], &["--store-password-file", file_name]].concat());
+    let caller = served.caller().await;
+    assert_eq!(source(&caller).await, Store);
+    server.change_password(&mut user, "second");
+    fs::write(&file, "second\n").unwrap();
+    server.end_connections_of(&user);
+    let back = async { while source(&caller).await != Store {} };
+    timeout(Duration::from_secs(20), back).await.expect("the new password is read");
+    let denied = server.command(&["ACL", "LOG"]);
+    assert_eq!(format!("{denied:?}"), "Array([])", "nothing that the user may not do was tried");
+}
