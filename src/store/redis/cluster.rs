@@ -140,9 +140,13 @@ impl Cluster {
         loop {
             let lane = Lane { slot, asking: asked.is_some() };
             let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
-            let error = match node.decide(lane, Arc::clone(&asks), at_ms).await {
-                Ok(decision) => return Ok(decision),
-                Err(error) => error,
+            // All attempts together have the time of one.
+            let left = Duration::from_micros(deadline_us.saturating_sub(uptime_us()));
+            let decided = timeout(left, node.decide(lane, Arc::clone(&asks), at_ms)).await;
+            let error = match decided {
+                Ok(Ok(decision)) => return Ok(decision),
+                Ok(Err(error)) => error,
+                Err(_elapsed) => StoreError::Timeout,
             };
             // A node that sends us on took nothing.
             match redirect(&error) {
