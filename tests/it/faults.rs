@@ -72,6 +72,7 @@ fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
         let proxy = Proxy::before(server.addr());
         let served = served(&proxy.url());
         let load = steady(&served);
+        let connected = proxy.accepted();
         proxy.set(mode);
         load.wait_for(DEADLINE, is_fallback);
         load.go_on_for(Duration::from_millis(700));
@@ -82,6 +83,9 @@ fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
         let samples = load.stop();
         let pause = back.sent - healed;
         assert_answered(name, &samples, Some(pause));
+        // Of three threads, or a few more where there are more cores.
+        let connections = proxy.accepted() - connected;
+        assert!(connections <= 100, "{mode:?}: {connections} connections in about a second");
         assert!(pause <= Duration::from_secs(2), "{mode:?}: back after {pause:?}");
     }
 }

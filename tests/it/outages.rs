@@ -102,6 +102,21 @@ async fn a_domain_says_what_its_requests_get() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_made_a_replica_is_done_without_until_it_is_promoted() {
+    let primary = RedisServer::start(Version::Redis70);
+    let redis = RedisServer::start(Version::Redis70);
+    let served = served(&redis, &[]);
+    let caller = served.caller().await;
+    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    redis.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    until("a replica takes nothing", async || asked(&caller, "b").await.1 == FALLBACK).await;
+    redis.command(&["REPLICAOF", "NO", "ONE"]);
+    until_the_store_decides(&caller).await;
+    let log = served.tidegate.log();
+    assert!(log.contains("the store decides again"), "{log}");
+}
+
+#[tokio::test]
 async fn a_policy_that_drops_counters_is_warned_of() {
     let redis = RedisServer::start(Version::Redis70);
     redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
