@@ -40,6 +40,9 @@ async fn serve(settings: Serve) -> Result<(), String> {
 }
 
 fn start_log(directives: &str) -> Result<(), String> {
+    // Of an outage one line is enough, which is ours; who asks for more gets the client's too.
+    let quiet = ["warn", "info"].contains(&directives);
+    let directives = if quiet { format!("{directives},fred=error") } else { directives.to_owned() };
     let filter = EnvFilter::try_new(directives).map_err(|error| format!("--log: {error}"))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let colours = std::io::stderr().is_terminal();
