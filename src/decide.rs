@@ -57,7 +57,32 @@ pub struct Outcome {
     takes_nothing: bool,
 }
 
+impl Status {
+    /// Of a limit whose state nobody has asked for: nothing is promised.
+    pub(crate) const UNKNOWN: Self = Self {
+        within_limit: true,
+        remaining: 0,
+        reset_after_ms: 0,
+        retry_after_ms: None,
+        delay_ms: 0,
+    };
+}
+
 impl Outcome {
+    /// What a request's statuses, in its asks' order, come to.
+    pub(crate) fn of(asks: &[Ask], statuses: &[Status]) -> Self {
+        let mut outcome = Self::default();
+        outcome.count_all(asks, statuses);
+        outcome
+    }
+
+    /// Counts the tests of several limits.
+    pub(crate) fn count_all(&mut self, asks: &[Ask], statuses: &[Status]) {
+        for (ask, status) in asks.iter().zip(statuses) {
+            self.count(ask, status.within_limit);
+        }
+    }
+
     /// Counts the test of one limit.
     pub fn count(&mut self, ask: &Ask, within_limit: bool) {
         let rejects = !within_limit && !ask.shadow;

@@ -40,7 +40,7 @@ pub struct Metrics {
     pub evalsha_seconds: Histogram,
     /// Whether the store decides.
     pub store_up: Gauge,
-    errors: [(&'static str, Counter); StoreError::KINDS.len()],
+    errors: Vec<(&'static str, Counter)>,
     reload_accepted: Counter,
     reloaded_at: Gauge,
     memory_keys: Gauge,
@@ -93,7 +93,7 @@ impl Metrics {
                 decision_seconds: histogram!(DECISION_SECONDS),
                 evalsha_seconds: histogram!(REDIS_SECONDS, "operation" => "evalsha"),
                 store_up: gauge!(STORE_UP),
-                errors: StoreError::KINDS.map(error),
+                errors: StoreError::kinds().map(error).collect(),
                 reload_accepted: counter!(RELOADS, "result" => "accepted"),
                 reloaded_at: gauge!(RELOADED_AT),
                 memory_keys: gauge!(MEMORY_KEYS),

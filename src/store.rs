@@ -72,6 +72,9 @@ pub enum StoreError {
     Garbled(String),
 }
 
+/// Values of the metric label `kind` that are not Redis's words.
+const OWN_KINDS: [&str; 5] = ["timeout", "unavailable", "refused", "broken", "garbled"];
+
 /// What Redis says at the start of an error, and the value of the metric label `kind` for it.
 const CODES: [(&str, &str); 13] = [
     ("OOM", "oom"),
@@ -91,25 +94,9 @@ const CODES: [(&str, &str); 13] = [
 
 impl StoreError {
     /// All values of the metric label `kind`.
-    pub const KINDS: [&'static str; 17] = [
-        "timeout",
-        "unavailable",
-        "refused",
-        "broken",
-        "garbled",
-        "oom",
-        "readonly",
-        "noperm",
-        "noauth",
-        "loading",
-        "masterdown",
-        "clusterdown",
-        "tryagain",
-        "moved",
-        "misconf",
-        "noreplicas",
-        "busy",
-    ];
+    pub fn kinds() -> impl Iterator<Item = &'static str> {
+        OWN_KINDS.into_iter().chain(CODES.into_iter().map(|(_, kind)| kind))
+    }
 
     /// The error that Redis answered with.
     pub(crate) fn of_redis(details: String) -> Self {

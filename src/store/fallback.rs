@@ -69,11 +69,10 @@ impl Fallback {
     }
 
     fn note(&self, asks: &[Ask], statuses: &[Status]) {
-        let mut outcome = Outcome::default();
-        let both = || asks.iter().zip(statuses);
-        both().for_each(|(ask, status)| outcome.count(ask, status.within_limit));
+        let outcome = Outcome::of(asks, statuses);
+        let both = asks.iter().zip(statuses);
         let mut noted = self.noted.lock();
-        for (ask, _) in both().filter(|(ask, status)| outcome.moves(ask, status.within_limit)) {
+        for (ask, _) in both.filter(|(ask, status)| outcome.moves(ask, status.within_limit)) {
             if noted.len() >= NOTED_MAX && !noted.contains_key(&ask.key.hash()) {
                 continue;
             }
@@ -108,13 +107,7 @@ impl Fallback {
 }
 
 fn same_for_all(asks: &[Ask], allowed: bool) -> Decision {
-    let status = Status {
-        within_limit: allowed,
-        remaining: 0,
-        reset_after_ms: 0,
-        retry_after_ms: None,
-        delay_ms: 0,
-    };
+    let status = Status { within_limit: allowed, ..Status::UNKNOWN };
     Decision { allowed, source: Source::Fallback, statuses: vec![status; asks.len()] }
 }
 

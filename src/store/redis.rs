@@ -85,11 +85,6 @@ impl Shared {
         let (outages, refused) = (Outages::default(), AtomicBool::new(false));
         Self { deny, fallback, outages, refused, metrics }
     }
-
-    /// Whether a server is known to be down.
-    pub fn is_falling_back(&self) -> bool {
-        self.outages.any()
-    }
 }
 
 impl RedisStore {
@@ -219,15 +214,13 @@ impl RedisStore {
         const CHARGES_MAX: usize = 1_000;
         let charges = self.shared.fallback.take_charges();
         let hits: u64 = charges.iter().map(|charge| charge.hits).sum();
-        let part = |charge: &Ask| Part {
-            target: self.route.target(self.route.place(charge.key.as_bytes())),
-            asks: Arc::new(vec![charge.clone()]),
-            places: Vec::new(),
+        let request = |charge: &Ask| {
+            let place = self.route.place(charge.key.as_bytes());
+            (self.route.target(place), Arc::new(vec![charge.clone()]))
         };
         let mut lost = 0;
         for some in charges.chunks(CHARGES_MAX) {
-            let parts: Vec<Part> = some.iter().map(part).collect();
-            let charged = spread::on_all(&parts, None).await;
+            let charged = spread::on_all(some.iter().map(request), None).await;
             let failed = some.iter().zip(&charged).filter(|(_, charged)| charged.is_err());
             lost += failed.map(|(charge, _)| charge.hits).sum::<u64>();
         }

@@ -13,7 +13,7 @@ use tidegate::store::redis::RedisStore;
 use crate::asks::{checked, limit, mixed, peek, refund, take};
 use crate::dice::Dice;
 use crate::support::servers::{RedisServer, Reply, Version};
-use crate::support::stores::{DEADLINE, decide, store_on};
+use crate::support::stores::{DEADLINE, decide, decide_at_once, store_on};
 
 /// A moment in 2023.
 const START_MS: u64 = 1_700_000_000_000;
@@ -80,16 +80,7 @@ async fn requests_at_once_load_a_forgotten_script_and_none_fails() {
         let store = Arc::new(store_on(&server).await);
         for round in 1..=5 {
             server.command(&["SCRIPT", "FLUSH"]);
-            let requests: Vec<_> = (0..20)
-                .map(|_| {
-                    let store = Arc::clone(&store);
-                    tokio::spawn(async move {
-                        store.decide(mixed(1), OnStoreFailure::Error, None).await
-                    })
-                })
-                .collect();
-            for request in requests {
-                let decision = request.await.unwrap();
+            for decision in decide_at_once(&store, vec![mixed(1); 20]).await {
                 assert!(decision.is_ok(), "{version:?}, round {round}: {decision:?}");
             }
         }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use tidegate::decide::Ask;
 use tidegate::limit::Algorithm;
-use tidegate::rules::OnStoreFailure;
 use tidegate::store::StoreError;
 use tidegate::store::redis::RedisStore;
 
 use crate::asks::{limit, mixed, peek, take};
 use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::{decide, store_on};
+use crate::support::stores::{decide, decide_at_once, store_on};
 
 /// More than any test takes.
 const HOUR_MS: u64 = 3_600_000;
@@ -39,19 +38,10 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
     }
 }
 
-/// Decides so many requests that come at once, and says how many passed.
-async fn at_once(store: &Arc<RedisStore>, asks: impl Fn(usize) -> Vec<Ask>, count: usize) -> usize {
-    let requests: Vec<_> = (0..count)
-        .map(|at| {
-            let (store, asks) = (Arc::clone(store), asks(at));
-            tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, None).await })
-        })
-        .collect();
-    let mut passed = 0;
-    for request in requests {
-        passed += usize::from(request.await.unwrap().unwrap().allowed);
-    }
-    passed
+/// How many of requests that come at once pass.
+async fn passing(store: &Arc<RedisStore>, requests: impl IntoIterator<Item = Vec<Ask>>) -> usize {
+    let decisions = decide_at_once(store, requests).await;
+    decisions.into_iter().filter(|decision| decision.as_ref().unwrap().allowed).count()
 }
 
 #[tokio::test]
@@ -62,7 +52,7 @@ async fn requests_that_come_together_travel_together_in_runs_of_bounded_size() {
         decide(&store, &mixed(1)).await;
         let hourly = limit(Algorithm::SlidingWindowLog, 50, HOUR_MS);
         let before = server.evalsha_calls();
-        let passed = at_once(&store, |_| vec![take("all", &hourly)], 200).await;
+        let passed = passing(&store, vec![vec![take("all", &hourly)]; 200]).await;
         assert_eq!(passed, 50, "{version:?}");
         let runs = server.evalsha_calls() - before;
         // 64 requests a run at most, and fewer where they weigh more.
@@ -72,7 +62,7 @@ async fn requests_that_come_together_travel_together_in_runs_of_bounded_size() {
             let limit = limit(Algorithm::TokenBucket, 50, HOUR_MS);
             (0..30).map(|limits| take(&format!("{at} {limits}"), &limit)).collect()
         };
-        assert_eq!(at_once(&store, wide, 64).await, 64, "{version:?}");
+        assert_eq!(passing(&store, (0..64).map(wide)).await, 64, "{version:?}");
         let runs = server.evalsha_calls() - before;
         assert!((11..=64).contains(&runs), "{version:?}: {runs} runs of 30 limits a request");
     }
@@ -87,16 +77,11 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
         let hourly = limit(Algorithm::TokenBucket, 100, HOUR_MS);
         let strange = take("strange", &hourly);
         server.command(&[b"SET".as_slice(), strange.key.as_bytes(), b"xyz"]);
-        let requests: Vec<_> = (0..40)
-            .map(|at| {
-                let name = if at % 10 == 3 { "strange" } else { "good" };
-                let (store, asks) = (Arc::clone(&store), vec![take(name, &hourly)]);
-                tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, None).await })
-            })
-            .collect();
+        let names = (0..40).map(|at| if at % 10 == 3 { "strange" } else { "good" });
+        let requests = names.map(|name| vec![take(name, &hourly)]);
         let mut broken = 0;
-        for request in requests {
-            match request.await.unwrap() {
+        for decision in decide_at_once(&store, requests).await {
+            match decision {
                 Ok(decision) => assert!(decision.allowed, "{version:?}"),
                 Err(StoreError::Broken(_)) => broken += 1,
                 Err(other) => panic!("{version:?}: {other:?}"),

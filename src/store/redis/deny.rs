@@ -132,13 +132,7 @@ impl DenyCache {
     /// What is known of one of a rejected request's limits. Of a limit that nothing is known of,
     /// nothing is promised: within the limit, with nothing left.
     fn status(&self, ask: &Ask, now_us: u64) -> Status {
-        self.get(ask).and_then(|entry| entry.status(ask, now_us)).unwrap_or(Status {
-            within_limit: true,
-            remaining: 0,
-            reset_after_ms: 0,
-            retry_after_ms: None,
-            delay_ms: 0,
-        })
+        self.get(ask).and_then(|entry| entry.status(ask, now_us)).unwrap_or(Status::UNKNOWN)
     }
 
     fn get(&self, ask: &Ask) -> Option<Entry> {
@@ -261,9 +255,7 @@ mod tests {
     }
 
     fn learn(cache: &DenyCache, asks: &[Ask], statuses: &[Status], sent_us: u64) {
-        let mut outcome = Outcome::default();
-        let both = asks.iter().zip(statuses);
-        both.for_each(|(ask, status)| outcome.count(ask, status.within_limit));
+        let outcome = Outcome::of(asks, statuses);
         let statuses = statuses.to_vec();
         let decision = Decision { allowed: outcome.allowed(), source: Source::Store, statuses };
         cache.learn(asks, &decision, sent_us, sent_us + 300);

@@ -61,7 +61,7 @@ impl Node {
         at_ms: Option<u64>,
     ) -> Result<Decision, StoreError> {
         if self.is_down() {
-            return Err(StoreError::Unavailable("known to be down".to_owned()));
+            return Err(known_down());
         }
         let todo = self.queue.push(lane, (asks, at_ms), uptime_us() + self.timeout_us);
         if todo.run {
@@ -77,17 +77,20 @@ impl Node {
     /// Whether the server decides: it answers, and has not refused the last decision.
     pub(super) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.is_down() {
-            return Err(StoreError::Unavailable("known to be down".to_owned()));
+            return Err(known_down());
         }
-        if self.shared.refused.load(Ordering::Relaxed) {
-            let lane = Lane::default();
-            return self.decide(lane, Arc::new(vec![self.probe.clone()]), None).await.map(drop);
-        }
-        let pong = self.link.ping().await;
-        if let Err(error) = &pong {
+        let refused = self.shared.refused.load(Ordering::Relaxed);
+        let ready = if refused {
+            self.probed(Duration::from_micros(self.timeout_us)).await
+        } else {
+            self.link.ping().await
+        };
+        if let Err(error) = &ready
+            && (!refused || error.is_of_the_server())
+        {
             self.fell(error);
         }
-        pong
+        ready
     }
 
     /// Decides requests in one run, now.
@@ -197,8 +200,7 @@ impl Node {
             return;
         }
         self.shared.outages.begun(why, &self.shared.metrics);
-        let unsent = StoreError::Unavailable("known to be down".to_owned());
-        self.queue.give_up(|| Err(unsent.clone()));
+        self.queue.give_up(|| Err(known_down()));
         tokio::spawn(Arc::clone(self).probe_until_back());
     }
 
@@ -212,19 +214,31 @@ impl Node {
     async fn probe_until_back(self: Arc<Self>) {
         while self.is_down() {
             sleep(PROBE_EVERY).await;
-            let probe = [&[self.probe.clone()][..]];
-            let probed = async {
-                self.link.ready().await;
-                self.decide_all(probe.into_iter(), None).await
-            };
-            match timeout(PROBE_MAX, Box::pin(probed)).await {
-                Ok(Ok(_decisions)) => self.rose(),
-                // A node of a cluster answers for the slot of the probe that it is another's.
-                Ok(Err(error)) if redirect(&error).is_some() => self.rose(),
-                Ok(Err(_)) | Err(_) => {}
+            if self.probed(PROBE_MAX).await.is_ok() {
+                self.rose();
             }
         }
     }
+
+    /// Asks for a decision that writes.
+    async fn probed(&self, deadline: Duration) -> Result<(), StoreError> {
+        let probe = [std::slice::from_ref(&self.probe)];
+        let probed = async {
+            self.link.ready().await;
+            self.decide_all(probe.into_iter(), None).await
+        };
+        match timeout(deadline, Box::pin(probed)).await {
+            Ok(Ok(_decisions)) => Ok(()),
+            // A node of a cluster answers for the slot of the probe that it is another's.
+            Ok(Err(error)) if redirect(&error).is_some() => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_elapsed) => Err(StoreError::Timeout),
+        }
+    }
+}
+
+fn known_down() -> StoreError {
+    StoreError::Unavailable("known to be down".to_owned())
 }
 
 impl Drop for Node {

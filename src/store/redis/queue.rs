@@ -135,7 +135,8 @@ impl Queue {
         let mut run: Vec<Waiting> = Vec::new();
         let mut weight = 0;
         while let Some(next) = of_lane.waiting.front() {
-            let Some(open) = awaited(&mut inner.open, inner.first_id, next.id) else {
+            let open = open(&mut inner.open, inner.first_id, next.id);
+            let Some(open) = open.filter(|open| open.is_awaited()) else {
                 of_lane.waiting.pop_front();
                 continue;
             };
@@ -193,13 +194,9 @@ impl Queue {
 }
 
 impl Inner {
-    fn open(&mut self, id: u64) -> Option<&mut Open> {
-        let at = usize::try_from(id.checked_sub(self.first_id)?).ok()?;
-        self.open.get_mut(at)
-    }
-
     fn answer(&mut self, id: u64, answer: impl FnOnce() -> Answer) {
-        if let Some(sender) = self.open(id).and_then(|open| open.answer.take()) {
+        let open = open(&mut self.open, self.first_id, id);
+        if let Some(sender) = open.and_then(|open| open.answer.take()) {
             // Who waited may have given up.
             drop(sender.send(answer()));
         }
@@ -210,11 +207,16 @@ impl Inner {
     }
 }
 
-/// The request of a number, if anybody waits for it.
-fn awaited(open: &mut VecDeque<Open>, first_id: u64, id: u64) -> Option<&mut Open> {
-    let at = usize::try_from(id.checked_sub(first_id)?).ok()?;
-    let open = open.get_mut(at)?;
-    open.answer.as_ref().is_some_and(|answer| !answer.is_closed()).then_some(open)
+/// The request of a number, unless it and all before it have their answers.
+fn open(all: &mut VecDeque<Open>, first_id: u64, id: u64) -> Option<&mut Open> {
+    all.get_mut(usize::try_from(id.checked_sub(first_id)?).ok()?)
+}
+
+impl Open {
+    /// Whether it has no answer, and somebody waits for one.
+    fn is_awaited(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
+    }
 }
 
 impl Waiting {

@@ -25,11 +25,11 @@ pub(super) struct Part {
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
 /// waits for it.
 pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
-    let decided = on_all(&parts, at_ms).await;
+    let decided = on_all(parts.iter().map(Part::request), at_ms).await;
     let mut outcome = Outcome::default();
     for (part, decision) in parts.iter().zip(&decided) {
         match decision {
-            Ok(decision) => count(&mut outcome, &part.asks, &decision.statuses),
+            Ok(decision) => outcome.count_all(&part.asks, &decision.statuses),
             Err(_) => outcome.fail(),
         }
     }
@@ -38,51 +38,37 @@ pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decis
         .zip(&decided)
         .filter_map(|(part, decision)| undo(part, &decision.as_ref().ok()?.statuses, outcome))
         .collect();
-    let undone = on_all(&undos, at_ms).await;
+    let undone = on_all(undos.iter().map(Part::request), at_ms).await;
 
     let count = parts.iter().map(|part| part.asks.len()).sum();
-    let mut statuses = vec![NONE; count];
+    let mut statuses = vec![Status::UNKNOWN; count];
     for (part, decision) in parts.iter().zip(decided) {
-        place(&mut statuses, &part.places, decision?.statuses);
+        for (at, status) in part.places.iter().zip(decision?.statuses) {
+            statuses[*at] = status;
+        }
     }
-    for (undo, decision) in undos.iter().zip(undone) {
-        // One that fails leaves hits taken: the rejection stands all the same.
-        if let Ok(decision) = decision {
-            let statuses_now = decision.statuses.iter().map(|status| status.remaining);
-            for (at, remaining) in undo.places.iter().zip(statuses_now) {
-                (statuses[*at].remaining, statuses[*at].delay_ms) = (remaining, 0);
-            }
-            let resets = decision.statuses.iter().map(|status| status.reset_after_ms);
-            undo.places.iter().zip(resets).for_each(|(at, ms)| statuses[*at].reset_after_ms = ms);
+    // An undo that fails leaves hits taken: the rejection stands all the same.
+    let undone =
+        undos.iter().zip(undone).filter_map(|(undo, decision)| Some((undo, decision.ok()?)));
+    for (undo, decision) in undone {
+        for (at, Status { remaining, reset_after_ms, .. }) in
+            undo.places.iter().zip(decision.statuses)
+        {
+            statuses[*at] = Status { remaining, reset_after_ms, delay_ms: 0, ..statuses[*at] };
         }
     }
     Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
 }
 
-const NONE: Status = Status {
-    within_limit: true,
-    remaining: 0,
-    reset_after_ms: 0,
-    retry_after_ms: None,
-    delay_ms: 0,
-};
-
-fn count(outcome: &mut Outcome, asks: &[Ask], statuses: &[Status]) {
-    for (ask, status) in asks.iter().zip(statuses) {
-        outcome.count(ask, status.within_limit);
-    }
-}
-
-fn place(all: &mut [Status], places: &[usize], statuses: Vec<Status>) {
-    for (at, status) in places.iter().zip(statuses) {
-        all[*at] = status;
+impl Part {
+    fn request(&self) -> (Target, Arc<Vec<Ask>>) {
+        (self.target.clone(), Arc::clone(&self.asks))
     }
 }
 
 /// What takes back what a part moved and the whole request does not.
 fn undo(part: &Part, statuses: &[Status], whole: Outcome) -> Option<Part> {
-    let mut own = Outcome::default();
-    count(&mut own, &part.asks, statuses);
+    let own = Outcome::of(&part.asks, statuses);
     let both = part.asks.iter().zip(statuses).zip(&part.places);
     let (asks, places): (Vec<Ask>, Vec<usize>) = both
         .filter(|((ask, status), _)| {
@@ -105,14 +91,13 @@ fn opposite(ask: &Ask) -> Ask {
     }
 }
 
-/// Asks servers at once; the decisions are in the parts' order.
+/// Asks servers at once; the decisions are in the requests' order.
 pub(super) async fn on_all(
-    parts: &[Part],
+    requests: impl Iterator<Item = (Target, Arc<Vec<Ask>>)>,
     at_ms: Option<u64>,
 ) -> Vec<Result<Decision, StoreError>> {
     let mut running = JoinSet::new();
-    for (at, part) in parts.iter().enumerate() {
-        let (target, asks) = (part.target.clone(), Arc::clone(&part.asks));
+    for (at, (target, asks)) in requests.enumerate() {
         running.spawn(async move { (at, target.decide(asks, at_ms).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())

@@ -232,10 +232,7 @@ where
 
 fn decision(asks: &[Ask], rows: &[u8]) -> Decision {
     let statuses: Vec<_> = rows.chunks_exact(STATUS_BYTES).map(status).collect();
-    let mut outcome = Outcome::default();
-    for (ask, status) in asks.iter().zip(&statuses) {
-        outcome.count(ask, status.within_limit);
-    }
+    let outcome = Outcome::of(asks, &statuses);
     Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
 }
 

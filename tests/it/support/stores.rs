@@ -7,7 +7,6 @@ use tidegate::clock::SystemClock;
 use tidegate::decide::Ask;
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;
-use tidegate::store::Decision;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::access::Access;
@@ -15,6 +14,7 @@ use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
+use tidegate::store::{Decision, StoreError};
 
 use super::servers::RedisServer;
 
@@ -47,6 +47,23 @@ pub async fn store_at(url: &str, shared: &Arc<Shared>) -> RedisStore {
     let store = RedisStore::connect(&options, Arc::clone(shared)).unwrap();
     store.connected(DEADLINE).await.unwrap();
     store
+}
+
+/// Decides requests that come at once; the results are in the requests' order.
+pub async fn decide_at_once(
+    store: &Arc<RedisStore>,
+    requests: impl IntoIterator<Item = Vec<Ask>>,
+) -> Vec<Result<Decision, StoreError>> {
+    let ask = |asks| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, None).await })
+    };
+    let asked: Vec<_> = requests.into_iter().map(ask).collect();
+    let mut decisions = Vec::new();
+    for request in asked {
+        decisions.push(request.await.unwrap());
+    }
+    decisions
 }
 
 /// The store's decision, which there is.
