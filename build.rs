@@ -11,9 +11,10 @@ const PROTOS: [&str; 2] = ["tidegate/v1/tidegate.proto", "envoy/service/ratelimi
 
 /// The script's parts: those of sections, which stand where others name them, then those that stand
 /// in it in this order.
-const LUA_PARTS: [&str; 9] = [
+const LUA_PARTS: [&str; 10] = [
     "fixed_window.lua",
     "bucket.lua",
+    "quota.lua",
     "write.lua",
     "contract.lua",
     "codec.lua",

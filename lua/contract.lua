@@ -14,7 +14,12 @@
 -- ARGV[1]: the moment in milliseconds since the epoch in a replay; '' for this server's clock.
 -- ARGV[2]: how many of KEYS are read and written whole.
 -- ARGV[3]: what is asked of counters, each different ASK once:
---   ALGORITHM · MODE · SHADOW 0 or 1 · OVERDRAFT 0 or 1 · HITS (0 asks)
+--   ALGORITHM · MODE
+--   ROLE where the hits do not fit: ENFORCED rejects the request, SHADOW reports, from QUOTA on the
+--     numbers of groups, all of which together reject it
+--   EXCESS, the hits that do not fit: 0 are refused, OVERDRAFT tests one and takes all, COUNTED takes
+--     them though the request is rejected
+--   HITS (0 asks)
 --   LIMIT hits a period, of a bucket its burst · PERIOD milliseconds
 --   A: of a counter its sub-windows; of a bucket the units that drain a millisecond
 --   B: of a counter a sub-window's milliseconds; of a bucket the units a hit weighs
@@ -24,10 +29,12 @@
 --   within the limit 0 or 1 · remaining · reset_after · within: delay, else retry_after
 --   (0: never), times in milliseconds.
 local ASK, ASK_BYTES = '<I1I1I1I1I7I7I6I7I6', 37
-local ALGORITHM, MODE, SHADOW, OVERDRAFT, HITS, LIMIT, PERIOD, A, B = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local ALGORITHM, MODE, ROLE, EXCESS, HITS, LIMIT, PERIOD, A, B = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local STATUS, STATUS_SIZE = 'I1I7I7I7', 4
 local FIXED_WINDOW, LOG, COUNTER, WEIGHTED_COUNTER, BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5, 6
 local TAKE, REFUND = 0, 2
+local ENFORCED, QUOTA = 0, 2
+local OVERDRAFT, COUNTED = 1, 2
 -- What a call of struct or redis can be given, with room to spare; the rest goes in further calls.
 local VALUES_MAX = 4000
 -- A key lives this much longer than it matters, so that no rounding of expiry can drop it early.

@@ -32,14 +32,17 @@ while row <= plan_size do
         out[status + 1] = 1
       else
         out[status + 1] = 0
-        if ask[SHADOW] == 0 then
+        if ask[ROLE] == ENFORCED then
           rejected = true
-          takes_nothing = takes_nothing or ask[OVERDRAFT] == 0
+          takes_nothing = takes_nothing or ask[EXCESS] ~= OVERDRAFT
         end
       end
       status = status + STATUS_SIZE
     end
     if changed then break end
+    if has_quotas then
+      --@ quota.judge
+    end
     for at = first, last, 2 do
       local key, ask = plan[at], asks[plan[at + 1]]
       local algorithm, drain, mode = ask[ALGORITHM], ask[DRAIN], ask[MODE]
@@ -47,7 +50,7 @@ while row <= plan_size do
       if mode == TAKE and ask[HITS] > 0 then
         local passes = within and not rejected
         if passes and algorithm == LEAKY_BUCKET then wait = ceil_div(units, drain) end
-        if (passes or ask[OVERDRAFT] == 1) and not takes_nothing then
+        if passes or ask[EXCESS] == OVERDRAFT and not takes_nothing or ask[EXCESS] == COUNTED then
           if not drain and algorithm ~= FIXED_WINDOW then notes[algorithm](key, ask) end
           units = units + ask[TAKEN]
           if units > HITS_MAX then units = HITS_MAX end

@@ -9,16 +9,17 @@ end
 -- weighs more than one), what of them is tested and what taken. Overdraft tests for one hit, and so
 -- does an ask for none. A product over 2^53 is only compared and cut to the most.
 local WEIGHT, CAPACITY, TESTED, TAKEN, DRAIN = 10, 11, 12, 13, 14
-local asks, has_logs, has_counters = {}, false, false
+local asks, has_logs, has_counters, has_quotas = {}, false, false, false
 for at = 1, #ARGV[3] / ASK_BYTES do
-  local algorithm, mode, shadow, overdraft, hits, limit, period, a, b =
+  local algorithm, mode, role, excess, hits, limit, period, a, b =
     decode(ASK, ARGV[3], (at - 1) * ASK_BYTES + 1)
   local weight, drain = 1, false
   if algorithm >= BUCKET then weight, drain = b, a end
   local tested = weight
-  if overdraft == 0 and hits > 0 then tested = hits * weight end
-  asks[at] = { algorithm, mode, shadow, overdraft, hits, limit, period, a, b,
+  if excess ~= OVERDRAFT and hits > 0 then tested = hits * weight end
+  asks[at] = { algorithm, mode, role, excess, hits, limit, period, a, b,
     weight, limit * weight, tested, min(hits * weight, HITS_MAX), drain }
+  if role >= QUOTA then has_quotas = true end
   if algorithm == LOG then
     has_logs = true
   elseif algorithm == COUNTER or algorithm == WEIGHTED_COUNTER then

@@ -5,7 +5,7 @@
 
 use crate::algorithm::State;
 use crate::key::Key;
-use crate::limit::{Algorithm, Limit};
+use crate::limit::{Algorithm, Excess, Limit};
 
 /// What a request does with a counter's hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,25 @@ pub struct Ask {
     pub hits: u64,
     /// What happens with the hits.
     pub mode: Mode,
-    /// Whether the limit only reports and never rejects.
-    pub shadow: bool,
+    /// What the limit does to the request where the hits do not fit.
+    pub enforcement: Enforcement,
 }
+
+/// What a limit does to a request whose hits do not fit it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Enforcement {
+    /// Rejects it.
+    #[default]
+    Enforced,
+    /// Only reports.
+    Shadow,
+    /// Rejects it together with all the other quotas of the request: where one group of them has
+    /// room, it passes. Groups are numbered from 0 on without gaps, below [`QUOTA_GROUPS_MAX`].
+    Quota(u8),
+}
+
+/// The most groups of quotas in one request: what a byte numbers beside two other words.
+pub const QUOTA_GROUPS_MAX: usize = 254;
 
 /// The answer of one counter, after the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +70,19 @@ pub struct Status {
 pub struct Outcome {
     rejected: bool,
     /// Rejected by a limit without overdraft: then not even overdraft limits take.
+    takes_nothing: bool,
+    /// Not every limit could be tested: then no limit takes.
+    undecided: bool,
+    quotas: Quotas,
+}
+
+/// The quotas of a request, by group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Quotas {
+    groups: u8,
+    /// A bit for each group that is over.
+    over: [u64; 4],
+    /// One that is over has no overdraft.
     takes_nothing: bool,
 }
 
@@ -85,32 +114,62 @@ impl Outcome {
 
     /// Counts the test of one limit.
     pub fn count(&mut self, ask: &Ask, within_limit: bool) {
-        let rejects = !within_limit && !ask.shadow;
-        self.rejected |= rejects;
-        self.takes_nothing |= rejects && !ask.limit.overdraft();
+        let refuses = !within_limit && !ask.limit.overdraft();
+        match ask.enforcement {
+            Enforcement::Shadow => {}
+            Enforcement::Enforced => {
+                self.rejected |= !within_limit;
+                self.takes_nothing |= refuses;
+            }
+            Enforcement::Quota(group) => {
+                self.quotas.count(group, within_limit);
+                self.quotas.takes_nothing |= refuses;
+            }
+        }
     }
 
     /// Counts limits that could not be tested: nothing is taken from any.
     pub(crate) const fn fail(&mut self) {
         self.rejected = true;
-        self.takes_nothing = true;
+        self.undecided = true;
     }
 
     /// Whether the request passes.
     pub const fn allowed(self) -> bool {
-        !self.rejected
+        !self.rejected && !self.quotas.are_all_over()
     }
 
     /// Whether an ask's hits move its counter.
     pub const fn moves(self, ask: &Ask, within_limit: bool) -> bool {
-        if ask.hits == 0 || self.takes_nothing {
+        if ask.hits == 0 || self.undecided {
             return false;
         }
-        match ask.mode {
-            Mode::Peek => false,
-            Mode::Refund => !self.rejected,
-            Mode::Take => ask.limit.overdraft() || (within_limit && !self.rejected),
+        match (ask.mode, ask.limit.excess()) {
+            (Mode::Peek, _) => false,
+            (Mode::Refund, _) => self.allowed(),
+            (Mode::Take, Excess::Counted) => true,
+            (Mode::Take, Excess::Overdraft) => !self.takes_nothing(),
+            (Mode::Take, Excess::Refused) => within_limit && self.allowed(),
         }
+    }
+
+    const fn takes_nothing(self) -> bool {
+        self.takes_nothing || (self.quotas.takes_nothing && self.quotas.are_all_over())
+    }
+}
+
+impl Quotas {
+    fn count(&mut self, group: u8, within_limit: bool) {
+        self.groups = self.groups.max(group.saturating_add(1));
+        if !within_limit {
+            self.over[usize::from(group / 64)] |= 1 << (group % 64);
+        }
+    }
+
+    const fn are_all_over(&self) -> bool {
+        let [a, b, c, d] = self.over;
+        let over = a.count_ones() + b.count_ones() + c.count_ones() + d.count_ones();
+        self.groups > 0 && over == self.groups as u32
     }
 }
 

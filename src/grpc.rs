@@ -2,7 +2,6 @@
 //! maps every cause to its code.
 
 mod codec;
-mod envoy;
 pub mod routes;
 
 use std::sync::Arc;
@@ -10,12 +9,14 @@ use std::sync::Arc;
 use http::{Request as HttpRequest, Response as HttpResponse};
 use hyper::body::Incoming;
 use prost::Message;
-use prost_types::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::body::Body;
 use tonic::{Request as Call, Response, Status};
 
+use crate::decide::Enforcement;
+use crate::envoy::{Reply, Style};
 use crate::limit::Algorithm;
+use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
@@ -26,14 +27,20 @@ use codec::{Codec, Read};
 pub struct Grpc {
     service: Service,
     bounds: Bounds,
+    style: Style,
     in_flight: Arc<Semaphore>,
 }
 
 impl Grpc {
     /// Takes calls within `bounds`, and at once as many as `in_flight` has permits, which the
-    /// services of all threads share.
-    pub const fn new(service: Service, bounds: Bounds, in_flight: Arc<Semaphore>) -> Self {
-        Self { service, bounds, in_flight }
+    /// services of all threads share. Envoy is answered in `style`.
+    pub const fn new(
+        service: Service,
+        bounds: Bounds,
+        style: Style,
+        in_flight: Arc<Semaphore>,
+    ) -> Self {
+        Self { service, bounds, style, in_flight }
     }
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
@@ -41,8 +48,9 @@ impl Grpc {
         self: Arc<Self>,
         call: HttpRequest<Incoming>,
     ) -> impl Future<Output = HttpResponse<Body>> + Send {
-        self.answer(call, Request::from_envoy, |request, answer| {
-            envoy::response(answer, request.descriptors().len())
+        let style = self.style;
+        self.answer(call, Request::from_envoy, move |request, answer| {
+            Reply::of(request, answer, style)
         })
     }
 
@@ -141,7 +149,7 @@ fn limit_status(status: &LimitStatus<'_>) -> api::LimitStatus {
         retry_after: status.status.retry_after_ms.map(duration),
         period: limit.map(|limit| duration(limit.period_ms())),
         algorithm: limit.map_or(api::Algorithm::Unspecified, |limit| algorithm(&limit)).into(),
-        shadow: status.shadow,
+        shadow: status.enforcement == Enforcement::Shadow,
         unlimited: limit.is_none(),
     }
 }
@@ -155,11 +163,4 @@ const fn algorithm(limit: &crate::limit::Limit) -> api::Algorithm {
         Algorithm::LeakyBucket => api::Algorithm::LeakyBucket,
         Algorithm::Gcra => api::Algorithm::Gcra,
     }
-}
-
-/// `ms` is at most 2^53, so that both parts fit.
-#[allow(clippy::cast_possible_wrap)]
-fn duration(ms: u64) -> Duration {
-    let nanos = i32::try_from(ms % 1_000 * 1_000_000).unwrap_or(0);
-    Duration { seconds: (ms / 1_000) as i64, nanos }
 }

@@ -1,30 +1,51 @@
-//! The HTTP port: probes, metrics, and what is in force. Nothing here decides.
+//! The HTTP port: probes, metrics, what is in force, and decisions in JSON.
 
 use std::sync::Arc;
 
+use axum::extract::DefaultBodyLimit;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
+use crate::envoy::Style;
 use crate::limit::{Limit, Shape, format_period};
-use crate::rules::{Domain, Rule, RuleLimit};
+use crate::request::Bounds;
+use crate::rules::{Domain, Role, Rule, RuleLimit};
 use crate::service::{Readiness, Service};
 use crate::store::Store;
 
-/// The pages over one service.
-pub fn router(service: Arc<Service>) -> Router {
+mod json;
+
+/// What the pages show, and how they decide.
+pub struct Pages {
+    /// Decides.
+    pub service: Arc<Service>,
+    /// How much a request may bring.
+    pub bounds: Bounds,
+    /// What decisions carry.
+    pub style: Style,
+    /// A permit for each call decided at once.
+    pub in_flight: Arc<Semaphore>,
+}
+
+/// The router over all pages.
+pub fn router(pages: Arc<Pages>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/limits", get(limits))
-        .with_state(service)
+        .route("/json", post(json::decide))
+        .layer(DefaultBodyLimit::max(json::BODY_BYTES_MAX))
+        .with_state(pages)
 }
 
-async fn readyz(State(service): State<Arc<Service>>) -> impl IntoResponse {
+async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
+    let service = &pages.service;
     match service.ready().await {
         Ok(Readiness::Store) => {
             let warning = service.store().warning().await;
@@ -38,7 +59,8 @@ async fn readyz(State(service): State<Arc<Service>>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
+async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
+    let service = &pages.service;
     if let Store::Memory(memory) = service.store() {
         service.metrics().memory(memory.keys(), memory.evicted());
     }
@@ -48,8 +70,8 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-async fn limits(State(service): State<Arc<Service>>) -> Json<Value> {
-    let snapshot = service.snapshot();
+async fn limits(State(pages): State<Arc<Pages>>) -> Json<Value> {
+    let snapshot = pages.service.snapshot();
     let domains: Vec<_> = snapshot.rules.domains().map(domain).collect();
     Json(json!({ "domains": domains }))
 }
@@ -57,7 +79,7 @@ async fn limits(State(service): State<Arc<Service>>) -> Json<Value> {
 fn domain(domain: &Domain) -> Value {
     json!({
         "domain": domain.name(),
-        "source": domain.source().display().to_string(),
+        "source": domain.sources().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "),
         "slot_by": domain.slot_by(),
         "on_store_failure": domain.on_store_failure().map(|policy| policy.name()),
         "rules": domain.rules().map(rule).collect::<Vec<_>>(),
@@ -67,7 +89,9 @@ fn domain(domain: &Domain) -> Value {
 fn rule(rule: &Rule) -> Value {
     json!({
         "rule": rule.path(),
-        "shadow": rule.shadow(),
+        "shadow": rule.role() == Role::Shadow,
+        "quota": rule.role() == Role::Quota,
+        "share_threshold": rule.shares(),
         "unlimited": rule.unlimited().is_some(),
         "limits": rule.limits().iter().map(rule_limit).collect::<Vec<_>>(),
     })

@@ -7,7 +7,9 @@
 //! bytes that separate (`,` and `=` in an entry's key), braces, `%`, `#`, spaces and controls are
 //! written as `%XX`. What is longer than 128 bytes is written as `#` and the first 128 bits of
 //! its SHA-256, which nobody can steer into another's counter; so is a path of over 1,024 bytes.
+//! Where all values of a wildcard share one counter, `#` and the wildcard stand for the value.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -88,8 +90,16 @@ pub struct Counter<'a, E> {
     pub slot_by: &'a [String],
     /// The path of entries asked about, (key, value) in order.
     pub entries: E,
+    /// By place in the path: the wildcard that stands for every value.
+    pub shared: &'a [Option<Box<str>>],
     /// The limit's algorithm and period.
     pub tail: &'a Tail,
+}
+
+impl<E> Counter<'_, E> {
+    fn shared_at(&self, at: usize) -> Option<&str> {
+        self.shared.get(at)?.as_deref()
+    }
 }
 
 type Buffer = SmallVec<[u8; INLINE_BYTES]>;
@@ -105,7 +115,7 @@ impl Key {
             push_slot(&mut key, counter);
         }
         key.extend_from_slice(b"}:");
-        push_path(&mut key, counter.entries.clone());
+        push_path(&mut key, counter);
         key.extend_from_slice(&counter.tail.0);
         Self::of_bytes(key)
     }
@@ -139,23 +149,27 @@ fn push_slot<'a, E>(key: &mut Buffer, counter: &Counter<'a, E>)
 where
     E: Iterator<Item = (&'a str, &'a str)> + Clone,
 {
-    let entry = |name: &String| counter.entries.clone().find(|(key, _)| key == name);
+    let entries = || counter.entries.clone().enumerate();
+    let entry = |name: &String| entries().find(|(_, (key, _))| key == name);
     let slot: Option<SmallVec<[_; 4]>> = counter.slot_by.iter().map(entry).collect();
-    for entry in slot.unwrap_or_default() {
+    for (at, entry) in slot.unwrap_or_default() {
         key.push(b',');
-        push_entry(key, entry);
+        push_entry(key, entry, counter.shared_at(at));
     }
 }
 
 /// The entries; a path too long for a key as `#` and its hash, which no path as it is looks like,
 /// for that has a `=`.
-fn push_path<'a>(key: &mut Buffer, entries: impl Iterator<Item = (&'a str, &'a str)>) {
+fn push_path<'a, E>(key: &mut Buffer, counter: &Counter<'a, E>)
+where
+    E: Iterator<Item = (&'a str, &'a str)> + Clone,
+{
     let start = key.len();
-    for (at, entry) in entries.enumerate() {
+    for (at, entry) in counter.entries.clone().enumerate() {
         if at > 0 {
             key.push(b',');
         }
-        push_entry(key, entry);
+        push_entry(key, entry, counter.shared_at(at));
     }
     if key.len() - start > PATH_MAX {
         let path = Buffer::from_slice(&key[start..]);
@@ -164,10 +178,17 @@ fn push_path<'a>(key: &mut Buffer, entries: impl Iterator<Item = (&'a str, &'a s
     }
 }
 
-fn push_entry(key: &mut Buffer, (name, value): (&str, &str)) {
+fn push_entry(key: &mut Buffer, (name, value): (&str, &str), shared: Option<&str>) {
     push_text(key, name, true);
     key.push(b'=');
-    push_text(key, value, false);
+    match shared {
+        None => push_text(key, value, false),
+        Some(wildcard) => {
+            // No value begins so: of values only hashes have a `#`, and they have no star.
+            key.push(b'#');
+            push_text(key, wildcard, false);
+        }
+    }
 }
 
 /// Bytes that never stand in a text as they are; `=` does in values, not in names.
@@ -186,6 +207,16 @@ const SEPARATES: [bool; 256] = {
     separates[0x7f] = true;
     separates
 };
+
+/// A text as it is, or its hash if it is too long to read.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= READABLE_MAX {
+        return text.into();
+    }
+    let mut hash = Buffer::new();
+    push_hash(&mut hash, text.as_bytes());
+    String::from_utf8_lossy(&hash).into_owned().into()
+}
 
 fn push_text(key: &mut Buffer, text: &str, names_entry: bool) {
     if text.len() > READABLE_MAX {

@@ -12,6 +12,7 @@ pub mod algorithm;
 pub mod clock;
 pub mod command;
 pub mod decide;
+pub mod envoy;
 pub mod grpc;
 pub mod http;
 pub mod key;

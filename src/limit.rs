@@ -99,7 +99,20 @@ pub struct Limit {
     hits: u64,
     period_ms: u64,
     shape: Shape,
-    overdraft: bool,
+    excess: Excess,
+}
+
+/// What happens with hits that do not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Excess {
+    /// They are not taken.
+    #[default]
+    Refused,
+    /// They are taken, even into debt: one hit is tested, and all are taken.
+    Overdraft,
+    /// They are taken though the request is rejected, whichever limit rejects it: what
+    /// envoyproxy/ratelimit does.
+    Counted,
 }
 
 /// The arithmetic of a limit; algorithms that share one share a shape.
@@ -188,7 +201,7 @@ impl Limit {
             hits: spec.hits,
             period_ms: spec.period_ms,
             shape,
-            overdraft: spec.overdraft,
+            excess: if spec.overdraft { Excess::Overdraft } else { Excess::Refused },
         })
     }
 
@@ -214,7 +227,12 @@ impl Limit {
 
     /// Whether the limit is tested for one hit and takes all of them, even into debt.
     pub const fn overdraft(&self) -> bool {
-        self.overdraft
+        matches!(self.excess, Excess::Overdraft)
+    }
+
+    /// What happens with hits that do not fit.
+    pub const fn excess(&self) -> Excess {
+        self.excess
     }
 
     /// What each of `replicas` may admit so that together they admit this limit, and a hit more each
@@ -227,7 +245,7 @@ impl Limit {
             algorithm: self.algorithm,
             hits: share(self.hits),
             period_ms: self.period_ms,
-            overdraft: self.overdraft,
+            overdraft: self.overdraft(),
             ..LimitSpec::default()
         };
         match self.shape {
@@ -237,13 +255,24 @@ impl Limit {
             }
             Shape::Bucket(bucket) => spec.burst = Some(share(bucket.burst)),
         }
-        if replicas <= 1 { *self } else { Self::new(&spec).unwrap_or(*self) }
+        let part = Self::new(&spec).map(|limit| Self { excess: self.excess, ..limit });
+        if replicas <= 1 { *self } else { part.unwrap_or(*self) }
     }
 
     /// The same limit, taking hits also where they do not fit.
     #[must_use]
     pub const fn into_overdraft(self) -> Self {
-        Self { overdraft: true, ..self }
+        Self { excess: Excess::Overdraft, ..self }
+    }
+
+    /// The same limit, also counting the hits of rejected requests: of a fixed window without
+    /// overdraft, whose counts end with the window. Any other would hold a debt for it.
+    #[must_use]
+    pub const fn into_counted(self) -> Self {
+        match (self.shape, self.excess) {
+            (Shape::FixedWindow, Excess::Refused) => Self { excess: Excess::Counted, ..self },
+            _ => self,
+        }
     }
 
     /// The most hits that fit at once: the burst of a bucket, else the limit.

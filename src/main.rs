@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{self, bench, check, query, serve, simulate};
+use tidegate::command::{bench, check, query, serve, simulate};
 use tidegate::rules::parse;
 use tidegate::settings::{Cli, Command};
 
@@ -19,8 +19,9 @@ fn main() -> ExitCode {
         Command::Serve(settings) => finish(serve::run(*settings), 1),
         Command::Simulate(settings) => finish(simulate::run(&settings), 1),
         Command::Check(settings) => {
-            let rules = parse::load(&settings.path).map_err(|errors| errors.to_string());
-            finish(rules.and_then(|rules| command::print(&check::table(&rules))), 1)
+            let rules = parse::load(&settings.path, settings.switches.into())
+                .map_err(|errors| errors.to_string());
+            finish(rules.and_then(|rules| check::report(&rules)), 1)
         }
         Command::Query(settings) => match query::run(&settings) {
             Ok(true) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! Every metric, in one table. Handles are made when rules load: no label comes from traffic,
-//! and counting costs no lookup.
+//! Every metric, in one table. Handles are made when rules load: no label comes from traffic but where
+//! a rule asks for it ([`checks`]), and counting costs no lookup.
 
 use std::sync::Arc;
 
@@ -8,10 +8,14 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
+use crate::decide::{Enforcement, Status};
 use crate::rules::{Domain, RuleSet};
 use crate::store::{Source, StoreError};
 
-const CHECKS: &str = "rate_limit_check_total";
+pub mod checks;
+
+use checks::{Checks, Series};
+
 const DECISIONS: &str = "rate_limit_decision_total";
 const DECISION_SECONDS: &str = "rate_limit_decision_duration_seconds";
 const REDIS_SECONDS: &str = "redis_operation_duration_seconds";
@@ -22,6 +26,12 @@ const RELOADED_AT: &str = "rate_limit_config_last_reload_timestamp_seconds";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
 const BUILD_INFO: &str = "tidegate_build_info";
+
+/// The dimension of limits that requests bring.
+const OVERRIDE: &str = "override";
+
+/// Stands for every domain that no limits file has.
+const UNKNOWN: &str = "unknown";
 
 /// 50 µs to 1 s.
 const BUCKETS: [f64; 14] = [
@@ -45,11 +55,13 @@ pub struct Metrics {
     reloaded_at: Gauge,
     memory_keys: Gauge,
     memory_evicted: Counter,
+    /// Tests of limits.
+    pub checks: Arc<Checks>,
 }
 
 /// The handles of one rule set.
 pub struct RuleMetrics {
-    limits: Vec<[Counter; 3]>,
+    limits: Vec<Arc<Series>>,
     /// By the domain's id.
     domains: Vec<DomainMetrics>,
     unknown: DomainMetrics,
@@ -59,7 +71,7 @@ pub struct RuleMetrics {
 struct DomainMetrics {
     /// Allowed and rejected, by source.
     decisions: [[Counter; 2]; Source::ALL.len()],
-    overrides: [Counter; 3],
+    overrides: Arc<Series>,
 }
 
 /// What came of one limit's test.
@@ -69,16 +81,34 @@ pub enum CheckResult {
     Allowed = 0,
     /// They do not, and the request is rejected for it.
     Rejected = 1,
-    /// They do not, and the rule only reports.
+    /// They do not, and the request passes all the same: the rule only reports, or it is a quota
+    /// beside another that has room.
     ShadowRejected = 2,
 }
 
+impl CheckResult {
+    /// Of a limit that stood so, in a request that is `allowed` or not.
+    pub const fn of(status: &Status, enforcement: Enforcement, allowed: bool) -> Self {
+        let rejects = match enforcement {
+            Enforcement::Enforced => true,
+            Enforcement::Shadow => false,
+            Enforcement::Quota(_) => !allowed,
+        };
+        match (status.within_limit, rejects) {
+            (true, _) => Self::Allowed,
+            (false, true) => Self::Rejected,
+            (false, false) => Self::ShadowRejected,
+        }
+    }
+}
+
 impl Metrics {
-    /// A recorder of its own, so that several services in one process do not meet.
+    /// A recorder of its own, so that several services in one process do not meet; at most
+    /// `values_max` series have values of requests in their labels.
     ///
     /// # Errors
     /// The buckets are not acceptable to the exporter.
-    pub fn new() -> Result<Self, BuildError> {
+    pub fn new(values_max: usize) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
             .build_recorder();
@@ -98,6 +128,7 @@ impl Metrics {
                 reloaded_at: gauge!(RELOADED_AT),
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
+                checks: Arc::new(Checks::new(values_max)),
                 recorder: Arc::clone(&recorder),
             }
         });
@@ -106,7 +137,9 @@ impl Metrics {
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
-        self.handle.render()
+        let mut text = self.handle.render();
+        self.checks.render(&mut text);
+        text
     }
 
     /// Keeps histograms small; to be called every few seconds.
@@ -116,7 +149,7 @@ impl Metrics {
 
     /// The handles of a rule set.
     pub fn of_rules(&self, rules: &RuleSet) -> RuleMetrics {
-        with_local_recorder(&*self.recorder, || RuleMetrics::new(rules))
+        with_local_recorder(&*self.recorder, || RuleMetrics::new(rules, &self.checks))
     }
 
     /// Counts a decision that the store could not make.
@@ -144,7 +177,6 @@ impl Metrics {
 
 fn describe() {
     use metrics::{Unit::Seconds, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(CHECKS, "Limits checked, by what came of it");
     describe_counter!(DECISIONS, "Requests decided");
     describe_histogram!(DECISION_SECONDS, Seconds, "From a request's arrival to its decision");
     describe_histogram!(REDIS_SECONDS, Seconds, "Operations on Redis");
@@ -157,15 +189,8 @@ fn describe() {
     describe_gauge!(BUILD_INFO, "1, labelled with the version");
 }
 
-fn check_counters(domain: &str, dimension: &str) -> [Counter; 3] {
-    ["allowed", "rejected", "shadow_rejected"].map(|result| {
-        let (domain, dimension) = (domain.to_owned(), dimension.to_owned());
-        counter!(CHECKS, "domain" => domain, "dimension" => dimension, "result" => result)
-    })
-}
-
 impl DomainMetrics {
-    fn new(domain: &str) -> Self {
+    fn new(domain: &str, overrides: Arc<Series>) -> Self {
         let decisions = |source: Source| {
             ["allowed", "rejected"].map(|decision| {
                 let domain = domain.to_owned();
@@ -173,45 +198,43 @@ impl DomainMetrics {
                 counter!(DECISIONS, "domain" => domain, "decision" => decision, "source" => source)
             })
         };
-        Self {
-            decisions: Source::ALL.map(decisions),
-            overrides: check_counters(domain, "override"),
-        }
+        Self { decisions: Source::ALL.map(decisions), overrides }
     }
 }
 
 impl RuleMetrics {
-    fn new(rules: &RuleSet) -> Self {
-        let mut limits: Vec<Option<[Counter; 3]>> = Vec::new();
-        limits.resize_with(rules.limits_count(), || None);
-        let mut domains = Vec::new();
+    fn new(rules: &RuleSet, checks: &Checks) -> Self {
+        let mut names = vec![("", ""); rules.limits_count()];
         for domain in rules.domains() {
-            domains.push(DomainMetrics::new(domain.name()));
             for rule in domain.rules() {
-                let named = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
+                let limits = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
                 let unlimited = rule.unlimited().map(|rule| (rule.id(), rule.name()));
-                for (id, name) in named.chain(unlimited) {
-                    limits[id] = Some(check_counters(domain.name(), name));
+                for (id, name) in limits.chain(unlimited) {
+                    names[id] = (domain.name(), name);
                 }
             }
         }
-        let noop = || [Counter::noop(), Counter::noop(), Counter::noop()];
-        let limits = limits.into_iter().map(|counters| counters.unwrap_or_else(noop)).collect();
-        Self { limits, domains, unknown: DomainMetrics::new("unknown") }
+        names.extend(rules.domains().map(|domain| (domain.name(), OVERRIDE)));
+        names.push((UNKNOWN, OVERRIDE));
+        let mut limits = checks.configure(names, rules);
+        let mut overrides = limits.split_off(rules.limits_count()).into_iter();
+        let mut of = |name| DomainMetrics::new(name, overrides.next().unwrap_or_default());
+        let domains = rules.domains().map(|domain| of(domain.name())).collect();
+        Self { limits, domains, unknown: of(UNKNOWN) }
     }
 
     fn domain(&self, domain: Option<&Domain>) -> &DomainMetrics {
         domain.map_or(&self.unknown, |domain| &self.domains[domain.id()])
     }
 
-    /// Counts the test of a rule's limit, by the id that the rule set gave it.
-    pub fn count_check(&self, id: usize, result: CheckResult) {
-        self.limits[id][result as usize].increment(1);
+    /// Where tests of a rule's limit count, by the id that the rule set gave it.
+    pub fn limit(&self, id: usize) -> &Series {
+        &self.limits[id]
     }
 
-    /// Counts the test of a limit that a request brought.
-    pub fn count_override(&self, domain: &Domain, result: CheckResult) {
-        self.domain(Some(domain)).overrides[result as usize].increment(1);
+    /// Where tests of limits count that a domain's requests bring.
+    pub fn overrides(&self, domain: &Domain) -> &Series {
+        &self.domain(Some(domain)).overrides
     }
 
     /// Counts a decision.

@@ -2,13 +2,20 @@
 //! that a descriptor meets, and one [`Ask`] for each counter.
 //!
 //! Where several descriptors name the same counter their hits add up and are tested as one, so
-//! that no request passes by splitting itself.
+//! that no request passes by splitting itself. A limit that another one of the request replaces
+//! is not met.
 
-use crate::decide::{Ask, Mode};
+use smallvec::SmallVec;
+
+use crate::decide::{Ask, Enforcement, Mode};
 use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Entries, Request, RequestError};
-use crate::rules::{Domain, Rule, RuleLimit};
+use crate::rules::{Domain, Role, Rule, RuleLimit};
+
+mod quotas;
+
+use quotas::Groups;
 
 /// The most limits that one request may meet: what one script run and one scan bear.
 const LIMITS_MAX: usize = 1_024;
@@ -20,8 +27,8 @@ pub struct Matched<'r> {
     pub descriptor: usize,
     /// Where the limit comes from.
     pub origin: Origin<'r>,
-    /// Whether the rule only reports.
-    pub shadow: bool,
+    /// What the limit does to the request where the hits do not fit.
+    pub enforcement: Enforcement,
     /// Index into the plan's asks; none for an unlimited rule.
     pub ask: Option<usize>,
 }
@@ -37,13 +44,21 @@ pub enum Origin<'r> {
     Override(Option<&'r Rule>, Limit),
 }
 
-impl Origin<'_> {
+impl<'r> Origin<'r> {
     /// The limit; none where the rule is unlimited.
     pub fn limit(&self) -> Option<&Limit> {
         match self {
             Self::Rule(_, limit) => Some(limit.limit()),
             Self::Override(_, limit) => Some(limit),
             Self::Unlimited(_) => None,
+        }
+    }
+
+    /// The rule that matches, where there is one.
+    pub const fn rule(&self) -> Option<&'r Rule> {
+        match self {
+            Self::Rule(rule, _) | Self::Unlimited(rule) => Some(rule),
+            Self::Override(rule, _) => *rule,
         }
     }
 }
@@ -57,6 +72,16 @@ pub struct Plan<'r> {
     pub asks: Vec<Ask>,
 }
 
+/// A plan while descriptors are added to it.
+struct Draft<'a, 'r> {
+    head: &'a Head,
+    domain: &'r Domain,
+    plan: Plan<'r>,
+    groups: Groups<'a>,
+    /// Names of limits that are not met, for others stand in for them.
+    replaced: SmallVec<[&'r str; 8]>,
+}
+
 impl<'r> Plan<'r> {
     /// Matches a request against the rules of its domain, whose keys begin with `head`.
     ///
@@ -66,77 +91,128 @@ impl<'r> Plan<'r> {
         let descriptors = request.descriptors();
         // Mostly one limit each.
         let count = descriptors.len();
-        let mut plan = Self { matched: Vec::with_capacity(count), asks: Vec::with_capacity(count) };
+        let plan = Self { matched: Vec::with_capacity(count), asks: Vec::with_capacity(count) };
+        let replaced = replaced(request, domain);
+        let mut draft = Draft { head, domain, plan, groups: Groups::default(), replaced };
         for (at, descriptor) in descriptors.enumerate() {
-            let rule = domain.find(descriptor.entries);
-            let counter = |tail| Counter {
-                head,
-                slot_by: domain.slot_by(),
-                entries: descriptor.entries,
-                tail,
-            };
-            if let Some(limit) = descriptor.limit {
-                let tail = Tail::of(limit, 0);
-                plan.push(at, &descriptor, &counter(&tail), Origin::Override(rule, *limit))?;
+            draft.add(at, &descriptor)?;
+        }
+        Ok(draft.plan)
+    }
+}
+
+/// The names of all limits that those met stand in for.
+fn replaced<'r>(request: &Request, domain: &'r Domain) -> SmallVec<[&'r str; 8]> {
+    if !domain.replaces() {
+        return SmallVec::new();
+    }
+    // A limit that a descriptor brings replaces none.
+    let own = request.descriptors().filter(|descriptor| descriptor.limit.is_none());
+    let rules = own.filter_map(|descriptor| domain.find(descriptor.entries));
+    rules.flat_map(Rule::replaces).collect()
+}
+
+impl<'a, 'r> Draft<'a, 'r> {
+    fn add(&mut self, at: usize, descriptor: &Descriptor<'a>) -> Result<(), RequestError> {
+        let rule = self.domain.find(descriptor.entries);
+        if let Some(limit) = descriptor.limit {
+            let limit =
+                if self.domain.switches().count_rejected { limit.into_counted() } else { *limit };
+            let tail = Tail::of(&limit, 0);
+            let counter = self.counter(descriptor, &[], &tail);
+            return self.push(at, descriptor, &counter, Origin::Override(rule, limit));
+        }
+        let Some(rule) = rule else { return Ok(()) };
+        if rule.unlimited().is_some() {
+            let (origin, enforcement) = (Origin::Unlimited(rule), Enforcement::Enforced);
+            self.plan.matched.push(Matched { descriptor: at, origin, enforcement, ask: None });
+        }
+        for limit in rule.limits() {
+            if self.replaced.contains(&limit.name()) && limit.name() != rule.path() {
                 continue;
             }
-            let Some(rule) = rule else { continue };
-            if rule.unlimited().is_some() {
-                let origin = Origin::Unlimited(rule);
-                plan.matched.push(Matched { descriptor: at, origin, shadow: false, ask: None });
-            }
-            for limit in rule.limits() {
-                let counter = counter(limit.key_tail());
-                plan.push(at, &descriptor, &counter, Origin::Rule(rule, limit))?;
-            }
+            let counter = self.counter(descriptor, rule.shared(), limit.key_tail());
+            self.push(at, descriptor, &counter, Origin::Rule(rule, limit))?;
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    fn counter<'c>(
+        &self,
+        descriptor: &Descriptor<'c>,
+        shared: &'c [Option<Box<str>>],
+        tail: &'c Tail,
+    ) -> Counter<'c, Entries<'c>>
+    where
+        'a: 'c,
+        'r: 'c,
+    {
+        let (head, slot_by) = (self.head, self.domain.slot_by());
+        Counter { head, slot_by, entries: descriptor.entries, shared, tail }
     }
 
     fn push(
         &mut self,
         at: usize,
-        descriptor: &Descriptor<'_>,
+        descriptor: &Descriptor<'a>,
         counter: &Counter<'_, Entries<'_>>,
         origin: Origin<'r>,
     ) -> Result<(), RequestError> {
-        if self.matched.len() >= LIMITS_MAX {
+        if self.plan.matched.len() >= LIMITS_MAX {
             let message = format!("meet more than {LIMITS_MAX} limits; ask in several requests");
             return Err(RequestError { field: "descriptors".to_owned(), message });
         }
-        let Some(limit) = origin.limit() else { return Ok(()) };
-        let shadow = match origin {
-            Origin::Rule(rule, _) => rule.shadow(),
-            // As in envoyproxy/ratelimit, a limit that the request brings is meant to hold.
-            Origin::Override(..) | Origin::Unlimited(_) => false,
-        };
-        let ask = Ask {
-            key: Key::of(counter),
-            limit: *limit,
-            hits: descriptor.hits,
-            mode: descriptor.mode,
-            shadow,
-        };
+        let Some(&limit) = origin.limit() else { return Ok(()) };
+        let (key, enforcement) = (Key::of(counter), Enforcement::Enforced);
+        let mut ask = Ask { key, limit, hits: descriptor.hits, mode: descriptor.mode, enforcement };
+        let role = self.role(&origin);
         // Mostly a handful: a scan beats a table.
-        let same = self.asks.iter().position(|other| other.key == ask.key);
+        let same = self.plan.asks.iter().position(|other| other.key == ask.key);
         let index = if let Some(index) = same {
-            add(&mut self.asks[index], &ask, at)?;
+            let other = &mut self.plan.asks[index];
+            if !enforces(other.enforcement, role) {
+                return Err(contradicts(at));
+            }
+            add(other, &ask, at)?;
             index
         } else {
-            self.asks.push(ask);
-            self.asks.len() - 1
+            ask.enforcement = self.groups.enforcement(role, at, descriptor.entries)?;
+            self.plan.asks.push(ask);
+            self.plan.asks.len() - 1
         };
-        self.matched.push(Matched { descriptor: at, origin, shadow, ask: Some(index) });
+        let enforcement = self.plan.asks[index].enforcement;
+        self.plan.matched.push(Matched { descriptor: at, origin, enforcement, ask: Some(index) });
         Ok(())
     }
+
+    fn role(&self, origin: &Origin<'r>) -> Role {
+        match origin {
+            Origin::Rule(rule, _) | Origin::Unlimited(rule) => rule.role(),
+            // As in envoyproxy/ratelimit, a limit that the request brings is meant to hold: only
+            // what holds for all limits holds for it too.
+            Origin::Override(..) => self.domain.switches().role(false, false),
+        }
+    }
+}
+
+const fn enforces(enforcement: Enforcement, role: Role) -> bool {
+    matches!(
+        (enforcement, role),
+        (Enforcement::Enforced, Role::Enforced)
+            | (Enforcement::Shadow, Role::Shadow)
+            | (Enforcement::Quota(_), Role::Quota)
+    )
+}
+
+fn contradicts(at: usize) -> RequestError {
+    let message = "an earlier descriptor brings another limit for the same counter";
+    RequestError { field: format!("descriptors[{at}].limit"), message: message.to_owned() }
 }
 
 /// Adds up the hits of two asks of one counter; given back counts against taken.
 fn add(ask: &mut Ask, other: &Ask, at: usize) -> Result<(), RequestError> {
-    if ask.limit != other.limit || ask.shadow != other.shadow {
-        let message = "an earlier descriptor brings another limit for the same counter";
-        let field = format!("descriptors[{at}].limit");
-        return Err(RequestError { field, message: message.to_owned() });
+    if ask.limit != other.limit {
+        return Err(contradicts(at));
     }
     let signed = |ask: &Ask| {
         let hits = i64::try_from(ask.hits).unwrap_or(i64::MAX);

@@ -41,3 +41,10 @@ pub mod envoy {
 
 /// The descriptors of all of `proto/`, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// Milliseconds, at most 2^53, so that both parts fit.
+#[allow(clippy::cast_possible_wrap)]
+pub(crate) fn duration(ms: u64) -> prost_types::Duration {
+    let nanos = i32::try_from(ms % 1_000 * 1_000_000).unwrap_or(0);
+    prost_types::Duration { seconds: (ms / 1_000) as i64, nanos }
+}

@@ -17,12 +17,13 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
 
-use crate::key::Tail;
-use crate::limit::{Limit, Shape};
-
 pub mod parse;
+mod rule;
 mod tree;
 
+use parse::LoadError;
+pub(crate) use rule::Segment;
+pub use rule::{Role, Rule, RuleLimit, Unlimited};
 use tree::Level;
 
 /// The deepest nesting of descriptors.
@@ -37,18 +38,41 @@ pub struct RuleSet {
     domains: Vec<Domain>,
     by_name: HashMap<Box<str>, usize, RandomState>,
     limits_count: usize,
+    warnings: Vec<LoadError>,
 }
 
-/// The rules of one limits file.
+/// The rules of one limits file, or of several that are merged.
 #[derive(Debug)]
 pub struct Domain {
     name: String,
     id: usize,
-    source: PathBuf,
-    slot_by: Vec<String>,
-    on_store_failure: Option<OnStoreFailure>,
+    sources: Vec<PathBuf>,
+    own: Own,
+    switches: Switches,
+    replaces: bool,
     rules: Vec<Rule>,
     root: Level,
+}
+
+/// How limits files are read, and what then holds for all their limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Files that name the same domain are parts of it; else that is a mistake.
+    pub merge_domains: bool,
+    /// No limit rejects.
+    pub shadow: bool,
+    /// Limits reject a request only where all that it meets are over.
+    pub quota: bool,
+    /// Fixed windows count the hits of rejected requests too, as envoyproxy/ratelimit does.
+    pub count_rejected: bool,
+}
+
+/// What a domain sets for itself.
+#[derive(Debug, Default)]
+struct Own {
+    slot_by: Vec<String>,
+    on_store_failure: Option<OnStoreFailure>,
+    raw_body: Option<Box<str>>,
 }
 
 /// What a domain's requests get while its store cannot decide.
@@ -62,40 +86,6 @@ pub enum OnStoreFailure {
     Deny,
     /// Answer with an error, so that the caller decides.
     Error,
-}
-
-/// A configured node that a descriptor can match.
-#[derive(Debug)]
-pub struct Rule {
-    path: Box<str>,
-    kind: Kind,
-    shadow: bool,
-    below: Level,
-}
-
-/// What a rule does with the requests that end at it.
-#[derive(Debug)]
-enum Kind {
-    Exempt,
-    Unlimited(Unlimited),
-    Limited(Box<[RuleLimit]>),
-}
-
-/// A rule that counts nothing and says so: `unlimited: true`.
-#[derive(Debug)]
-pub struct Unlimited {
-    name: Box<str>,
-    id: usize,
-}
-
-/// One limit of a rule.
-#[derive(Debug)]
-pub struct RuleLimit {
-    name: Box<str>,
-    limit: Limit,
-    id: usize,
-    ordinal: u8,
-    key_tail: Tail,
 }
 
 impl RuleSet {
@@ -114,8 +104,13 @@ impl RuleSet {
         self.limits_count
     }
 
+    /// What is probably not meant, though it can be done.
+    pub fn warnings(&self) -> impl Iterator<Item = &LoadError> {
+        self.warnings.iter()
+    }
+
     /// Sorts the domains, whose names differ, and numbers their limits.
-    fn new(mut domains: Vec<Domain>) -> Self {
+    fn new(mut domains: Vec<Domain>, warnings: Vec<LoadError>) -> Self {
         domains.sort_by(|a, b| a.name.cmp(&b.name));
         domains.iter_mut().zip(0..).for_each(|(domain, id)| domain.id = id);
         let mut ids = 0..;
@@ -124,7 +119,7 @@ impl RuleSet {
         }
         let names = domains.iter().map(|domain| Box::from(domain.name()));
         let by_name = names.zip(0..).collect();
-        Self { by_name, limits_count: ids.start, domains }
+        Self { by_name, limits_count: ids.start, domains, warnings }
     }
 }
 
@@ -141,17 +136,32 @@ impl Domain {
 
     /// The entry keys whose values choose the cluster's shard; none: the domain does.
     pub fn slot_by(&self) -> &[String] {
-        &self.slot_by
+        &self.own.slot_by
     }
 
     /// What this domain wants while the store cannot decide; `None`: what the service does.
     pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
-        self.on_store_failure
+        self.own.on_store_failure
     }
 
-    /// The file that configures it.
-    pub fn source(&self) -> &Path {
-        &self.source
+    /// The body of answers to its rejected requests, where the rule that rejects has none.
+    pub fn raw_body(&self) -> Option<&str> {
+        self.own.raw_body.as_deref()
+    }
+
+    /// The files that configure it.
+    pub fn sources(&self) -> impl Iterator<Item = &Path> {
+        self.sources.iter().map(PathBuf::as_path)
+    }
+
+    /// What holds for all its limits, also for those that requests bring.
+    pub const fn switches(&self) -> Switches {
+        self.switches
+    }
+
+    /// Whether some limit stands in for others.
+    pub(crate) const fn replaces(&self) -> bool {
+        self.replaces
     }
 
     /// The rule at which these entries, (key, value) in order, end; `None` where none matches.
@@ -175,6 +185,19 @@ impl Domain {
     }
 }
 
+impl Switches {
+    /// What the limits of a rule do that asks for this.
+    pub(crate) const fn role(self, shadow: bool, quota: bool) -> Role {
+        if self.shadow || shadow {
+            Role::Shadow
+        } else if self.quota || quota {
+            Role::Quota
+        } else {
+            Role::Enforced
+        }
+    }
+}
+
 impl OnStoreFailure {
     /// All, in the order in which messages list them.
     pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
@@ -192,105 +215,6 @@ impl OnStoreFailure {
     /// The one of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
-    }
-}
-
-impl Rule {
-    /// Its place in the configuration, such as `user_id` or `tenant=acme/path`.
-    ///
-    /// For people: keys and values stand in it as they are, so two rules can share a path.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// All the limits that hold here; none where the rule exempts or is unlimited.
-    pub fn limits(&self) -> &[RuleLimit] {
-        match &self.kind {
-            Kind::Limited(limits) => limits,
-            Kind::Exempt | Kind::Unlimited(_) => &[],
-        }
-    }
-
-    /// The rule as one that says `unlimited: true`.
-    pub fn unlimited(&self) -> Option<&Unlimited> {
-        match &self.kind {
-            Kind::Unlimited(unlimited) => Some(unlimited),
-            Kind::Exempt | Kind::Limited(_) => None,
-        }
-    }
-
-    /// Whether its limits are counted and reported but reject nobody.
-    pub fn shadow(&self) -> bool {
-        self.shadow
-    }
-
-    /// Whether rules are nested below it.
-    pub fn is_inner(&self) -> bool {
-        !self.below.is_empty()
-    }
-
-    fn take_ids(&mut self, ids: &mut std::ops::RangeFrom<usize>) {
-        match &mut self.kind {
-            Kind::Exempt => {}
-            Kind::Unlimited(unlimited) => unlimited.id = next(ids),
-            Kind::Limited(limits) => limits.iter_mut().for_each(|limit| limit.id = next(ids)),
-        }
-    }
-}
-
-fn next(ids: &mut std::ops::RangeFrom<usize>) -> usize {
-    let id = ids.start;
-    ids.start += 1;
-    id
-}
-
-impl Unlimited {
-    /// Its `name`, else the rule's path.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its number among all limits of the rule set.
-    pub fn id(&self) -> usize {
-        self.id
-    }
-}
-
-impl RuleLimit {
-    /// Its `name`, else the rule's path: the metric label `dimension`. Names can repeat.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The limit.
-    pub fn limit(&self) -> &Limit {
-        &self.limit
-    }
-
-    /// Its number among all limits of the rule set, from 0 to [`RuleSet::limits_count`].
-    pub fn id(&self) -> usize {
-        self.id
-    }
-
-    /// Which one it is among the limits of its rule that have the same algorithm, period and
-    /// sub-windows: what keeps their counters apart. 0 where it is the first or the only one.
-    pub fn ordinal(&self) -> u8 {
-        self.ordinal
-    }
-
-    /// What ends the keys of its counters.
-    pub(crate) fn key_tail(&self) -> &Tail {
-        &self.key_tail
-    }
-
-    /// Whether a state of the one would be read as a state of the other.
-    fn counts_like(&self, other: &Limit) -> bool {
-        let grid = |limit: &Limit| match limit.shape() {
-            Shape::SlidingWindowCounter(sub_windows) => Some(sub_windows.count),
-            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::Bucket(_) => None,
-        };
-        let shape = |limit: &Limit| (limit.algorithm(), limit.period_ms(), grid(limit));
-        shape(&self.limit) == shape(other)
     }
 }
 

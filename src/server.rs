@@ -17,7 +17,7 @@ use tonic_health::server::HealthReporter;
 use crate::clock::{Clock, SystemClock};
 use crate::grpc::Grpc;
 use crate::grpc::routes::Routes;
-use crate::http;
+use crate::http::{self, Pages};
 use crate::metrics::Metrics;
 use crate::rules::parse;
 use crate::service::{Readiness, Rules, Service};
@@ -68,8 +68,11 @@ enum Stores {
 /// # Errors
 /// What is wrong with a setting, a limits file or a port, for people.
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
-    let metrics = Metrics::new().map_err(|error| format!("metrics: {error}"))?;
-    let rules = parse::load(&settings.limits).map_err(|errors| errors.to_string())?;
+    let metrics =
+        Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
+    let rules = parse::load(&settings.limits, settings.switches.into())
+        .map_err(|errors| errors.to_string())?;
+    rules.warnings().for_each(|warning| tracing::warn!("{warning}"));
     let stores = Stores::of(&settings, &metrics)?;
     metrics.loaded(SystemClock.now_ms());
     let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
@@ -132,12 +135,18 @@ impl Parts {
         Ok(Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone()))
     }
 
+    fn pages(&self, service: &Arc<Service>) -> Pages {
+        let (bounds, style) = (self.settings.bounds(), self.settings.style());
+        let (service, in_flight) = (Arc::clone(service), Arc::clone(&self.in_flight));
+        Pages { service, bounds, style, in_flight }
+    }
+
     async fn grpc(&self) -> Result<Grpc, String> {
         let in_flight = Arc::clone(&self.in_flight);
         let service = self.service()?;
         // As long as a first decision would wait.
         let _ = service.store().connected(self.settings.store_timeout).await;
-        Ok(Grpc::new(service, self.settings.bounds(), in_flight))
+        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), in_flight))
     }
 }
 
@@ -161,7 +170,7 @@ impl Bound {
         report(&health, service.ready().await.is_ok()).await;
         let (stop, stopped) = watch::channel(false);
         let workers = start_workers(&self.parts, &health_service, &stopped).await?;
-        let pages = axum::serve(self.http, http::router(Arc::clone(&service)))
+        let pages = axum::serve(self.http, http::router(Arc::new(self.parts.pages(&service))))
             .with_graceful_shutdown(ended(stopped.clone()));
         let http = tokio::spawn(pages.into_future());
         let ticking = tokio::spawn(tick(service, health, stopped));

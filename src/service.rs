@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use smallvec::SmallVec;
 
 use crate::clock::Stopwatch;
-use crate::decide::Status;
+use crate::decide::{Enforcement, Status};
 use crate::key::Head;
 use crate::limit::Limit;
 use crate::metrics::{CheckResult, Metrics, RuleMetrics};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
-use crate::rules::{Domain, OnStoreFailure, RuleSet};
+use crate::rules::{Domain, OnStoreFailure, Rule, RuleSet};
 use crate::store::{Decision, Source, Store, StoreError};
+
+mod dimension;
 
 /// Decides requests by the rules in force, on a store. Each thread that serves has its own.
 pub struct Service {
@@ -36,8 +39,10 @@ pub struct Snapshot {
 }
 
 /// The answer to one request, by the rules of one snapshot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Answer<'s> {
+    /// The request's domain, where limits files have it.
+    pub domain: Option<&'s Domain>,
     /// Whether the request passes.
     pub allowed: bool,
     /// How the decision was reached.
@@ -51,7 +56,7 @@ pub struct Answer<'s> {
 }
 
 /// The answer for one limit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct LimitStatus<'s> {
     /// Index into the request's descriptors.
     pub descriptor: usize,
@@ -61,8 +66,10 @@ pub struct LimitStatus<'s> {
     pub named: bool,
     /// None for an unlimited rule.
     pub limit: Option<Limit>,
-    /// Whether the rule only reports.
-    pub shadow: bool,
+    /// What the limit does to requests that do not fit it.
+    pub enforcement: Enforcement,
+    /// The rule that was matched.
+    pub matched: Option<&'s Rule>,
     /// The store's answer; an unlimited rule has room for any hits.
     pub status: Status,
 }
@@ -169,11 +176,52 @@ impl Service {
             self.store.decide(asks, policy, at_ms).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {
-            snapshot.count(domain, &matched, &decision);
+            self.count(snapshot, request, domain, &matched, &decision);
         }
         self.metrics.decision_seconds.record(watch.elapsed());
-        Ok(Answer::of(&matched, &decision))
+        Ok(Answer::of(domain, &matched, &decision))
     }
+
+    fn count(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request,
+        domain: &Domain,
+        matched: &[Matched<'_>],
+        decision: &Decision,
+    ) {
+        snapshot.metrics.count_decision(Some(domain), decision.allowed, decision.source);
+        for matched in matched {
+            let (result, near) = result(matched, decision);
+            let (rule, name, id) = match matched.origin {
+                Origin::Override(..) => {
+                    snapshot.metrics.overrides(domain).count(result, near);
+                    continue;
+                }
+                Origin::Rule(rule, limit) => (rule, limit.name(), limit.id()),
+                Origin::Unlimited(rule) => {
+                    let Some(unlimited) = rule.unlimited() else { continue };
+                    (rule, unlimited.name(), unlimited.id())
+                }
+            };
+            if rule.tells_values() {
+                let dimension = dimension::spell(rule, name, request, matched.descriptor);
+                self.metrics.checks.count_value(domain, dimension, result, near);
+            } else {
+                snapshot.metrics.limit(id).count(result, near);
+            }
+        }
+    }
+}
+
+/// What came of one limit's test, and whether the limit is then nearly used up.
+fn result(matched: &Matched<'_>, decision: &Decision) -> (CheckResult, bool) {
+    let Some(status) = matched.ask.map(|ask| &decision.statuses[ask]) else {
+        return (CheckResult::Allowed, false);
+    };
+    let capacity = matched.origin.limit().map_or(0, Limit::capacity);
+    let near = status.within_limit && status.remaining.saturating_mul(5) <= capacity;
+    (CheckResult::of(status, matched.enforcement, decision.allowed), near)
 }
 
 impl Snapshot {
@@ -194,32 +242,12 @@ impl Snapshot {
     ) -> Result<Plan<'s>, RequestError> {
         Plan::of(request, domain, &self.key_heads[domain.id()])
     }
-
-    fn count(&self, domain: &Domain, matched: &[Matched<'_>], decision: &Decision) {
-        self.metrics.count_decision(Some(domain), decision.allowed, decision.source);
-        for matched in matched {
-            let within = matched.ask.is_none_or(|ask| decision.statuses[ask].within_limit);
-            let result = match (within, matched.shadow) {
-                (true, _) => CheckResult::Allowed,
-                (false, false) => CheckResult::Rejected,
-                (false, true) => CheckResult::ShadowRejected,
-            };
-            match matched.origin {
-                Origin::Rule(_, limit) => self.metrics.count_check(limit.id(), result),
-                Origin::Override(..) => self.metrics.count_override(domain, result),
-                Origin::Unlimited(rule) => {
-                    if let Some(unlimited) = rule.unlimited() {
-                        self.metrics.count_check(unlimited.id(), result);
-                    }
-                }
-            }
-        }
-    }
 }
 
 impl<'s> Answer<'s> {
     const fn without_limits() -> Self {
         Self {
+            domain: None,
             allowed: true,
             source: Source::Store,
             delay_ms: 0,
@@ -228,25 +256,45 @@ impl<'s> Answer<'s> {
         }
     }
 
-    fn of(matched: &[Matched<'s>], decision: &Decision) -> Self {
+    fn of(domain: &'s Domain, matched: &[Matched<'s>], decision: &Decision) -> Self {
         let statuses: Vec<_> =
             matched.iter().map(|matched| LimitStatus::of(matched, decision)).collect();
-        let delays = statuses.iter().filter(|status| !status.shadow);
+        let delays = statuses.iter().filter(|status| status.enforcement != Enforcement::Shadow);
         let delay_ms = delays.map(|status| status.status.delay_ms).max().unwrap_or(0);
-        let rejecting = statuses
-            .iter()
-            .filter(|status| !status.shadow && !status.status.within_limit)
-            .map(|status| status.status.retry_after_ms);
-        // One limit that never admits the request decides; else the last one to admit it.
-        let retry_after_ms = rejecting
-            .reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)))
-            .flatten();
         let (allowed, source) = (decision.allowed, decision.source);
-        Self { allowed, source, delay_ms, retry_after_ms, statuses }
+        let retry_after_ms = if allowed { None } else { retry_after_ms(&statuses) };
+        Self { domain: Some(domain), allowed, source, delay_ms, retry_after_ms, statuses }
     }
 }
 
+/// When a rejected request would pass: one limit that never admits it decides, else the last one to
+/// admit it. Of quotas one group is enough.
+fn retry_after_ms(statuses: &[LimitStatus<'_>]) -> Option<u64> {
+    // Never is after everything.
+    let wait = |status: &LimitStatus<'_>| status.status.retry_after_ms.unwrap_or(u64::MAX);
+    let mut enforced = 0;
+    let mut quotas: SmallVec<[(u8, u64); 8]> = SmallVec::new();
+    for status in statuses {
+        let wait_ms = if status.status.within_limit { 0 } else { wait(status) };
+        match status.enforcement {
+            Enforcement::Shadow => {}
+            Enforcement::Enforced => enforced = wait_ms.max(enforced),
+            Enforcement::Quota(group) => match quotas.iter_mut().find(|(own, _)| *own == group) {
+                Some((_, own)) => *own = wait_ms.max(*own),
+                None => quotas.push((group, wait_ms)),
+            },
+        }
+    }
+    let quota = quotas.iter().map(|(_, wait_ms)| *wait_ms).min().unwrap_or(0);
+    Some(enforced.max(quota)).filter(|wait_ms| (1..u64::MAX).contains(wait_ms))
+}
+
 impl<'s> LimitStatus<'s> {
+    /// What came of the limit's test, of a request that is `allowed` or not.
+    pub const fn result(&self, allowed: bool) -> CheckResult {
+        CheckResult::of(&self.status, self.enforcement, allowed)
+    }
+
     fn of(matched: &Matched<'s>, decision: &Decision) -> Self {
         let (rule, named) = match matched.origin {
             Origin::Rule(rule, limit) => (limit.name(), limit.name() != rule.path()),
@@ -260,7 +308,8 @@ impl<'s> LimitStatus<'s> {
             rule,
             named,
             limit: matched.origin.limit().copied(),
-            shadow: matched.shadow,
+            enforcement: matched.enforcement,
+            matched: matched.origin.rule(),
             status: matched.ask.map_or(UNLIMITED, |ask| decision.statuses[ask]),
         }
     }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod store;
+mod switches;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
 pub use self::store::{Store, StoreUrl};
+pub use self::switches::Switches;
+use crate::envoy::{Headers, Style};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::store::redis::deny;
@@ -79,6 +82,9 @@ pub struct Serve {
     /// Limits: a YAML file, or a folder of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
+    /// How they are read
+    #[command(flatten)]
+    pub switches: Switches,
     /// Where counters live
     #[command(flatten)]
     pub store: Store,
@@ -125,6 +131,16 @@ pub struct Serve {
     /// Bytes a domain, key or value
     #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", default_value_t = 4_096, value_parser = count, value_name = "N")]
     pub max_text_bytes: usize,
+    /// Headers for callers that answers to Envoy carry
+    #[arg(long, env = "TIDEGATE_HEADERS", default_value = "off", value_parser = headers, value_name = "off|x-ratelimit|draft")]
+    pub headers: Headers,
+    /// Whether answers to Envoy tell the rules met, those that reject, and their metadata
+    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", value_parser = on_or_off, value_name = "on|off")]
+    pub dynamic_metadata: bool,
+    /// Metric series with values of requests in their labels, which detailed_metric and
+    /// value_to_metric ask for; beyond it the oldest are counted as `other`
+    #[arg(long, env = "TIDEGATE_METRIC_MAX_SERIES", default_value_t = 10_000, value_parser = series_max, value_name = "N")]
+    pub metric_max_series: usize,
     /// What to log: error, warn, info, debug, trace, or tracing directives
     #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
     pub log: String,
@@ -142,6 +158,11 @@ impl Serve {
         deny::Bounds { keys_max: self.deny_cache_max_keys, ttl: self.deny_cache_ttl }
     }
 
+    /// What answers to Envoy carry beside the decision.
+    pub const fn style(&self) -> Style {
+        Style { headers: self.headers, dynamic_metadata: self.dynamic_metadata }
+    }
+
     /// How much a request may bring.
     pub const fn bounds(&self) -> Bounds {
         Bounds {
@@ -157,6 +178,9 @@ impl Serve {
 pub struct Check {
     /// A limits file, or a folder of them
     pub path: PathBuf,
+    /// How it is read
+    #[command(flatten)]
+    pub switches: Switches,
 }
 
 /// Settings of `query`.
@@ -191,6 +215,9 @@ pub struct Simulate {
     /// Limits: a YAML file, or a folder of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
+    /// How they are read
+    #[command(flatten)]
+    pub switches: Switches,
     /// Requests, a JSON line each; `-` is standard input
     #[arg(long, value_name = "FILE|-")]
     pub trace: PathBuf,
@@ -253,6 +280,22 @@ fn batch_max(text: &str) -> Result<usize, String> {
 
 fn deny_max(text: &str) -> Result<usize, String> {
     if text == "0" { Ok(0) } else { within(text, 1_000_000_000) }
+}
+
+fn headers(text: &str) -> Result<Headers, String> {
+    Headers::from_name(text).ok_or_else(|| "is not one of off, x-ratelimit, draft".into())
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("is neither on nor off".into()),
+    }
+}
+
+fn series_max(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { count(text) }
 }
 
 fn threads_max(text: &str) -> Result<usize, String> {

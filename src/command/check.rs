@@ -7,6 +7,15 @@ const HEADER: [&str; 5] = ["DOMAIN", "RULE", "LIMIT", "ALGORITHM", "FLAGS"];
 
 type Row = [String; 5];
 
+/// Prints the table, and warnings where people read errors.
+///
+/// # Errors
+/// The table cannot be written.
+pub fn report(rules: &RuleSet) -> Result<(), String> {
+    rules.warnings().for_each(|warning| anstream::eprintln!("warning: {warning}"));
+    super::print(&table(rules))
+}
+
 /// All rules of all domains, a line for each limit, in columns; below it what domains set for
 /// themselves.
 ///
@@ -69,9 +78,10 @@ fn algorithm(limit: &Limit) -> String {
 
 fn flags(own: &[&str], rule: &Rule, name: &str) -> String {
     let mut flags: Vec<String> = own.iter().map(|flag| (*flag).to_owned()).collect();
-    if rule.shadow() {
-        flags.push("shadow".into());
-    }
+    let role = rule.role().name();
+    let told =
+        [(role, !role.is_empty()), ("shared", rule.shares()), ("detailed", rule.tells_values())];
+    flags.extend(told.iter().filter(|(_, holds)| *holds).map(|(name, _)| (*name).to_owned()));
     if name != rule.path() {
         flags.push(format!("name={name}"));
     }
@@ -118,10 +128,11 @@ fn columns(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::Switches;
     use crate::rules::parse::parse;
 
     fn table_of(text: &str) -> Vec<String> {
-        let rules = parse(&[("edge.yaml".into(), text.into())]).unwrap();
+        let rules = parse(&[("edge.yaml".into(), text.into())], Switches::default()).unwrap();
         table(&rules).lines().map(String::from).collect()
     }
 

@@ -52,9 +52,10 @@ pub fn run(settings: &Simulate) -> Result<(), String> {
 }
 
 async fn simulate(settings: &Simulate) -> Result<(), String> {
-    let rules = parse::load(&settings.limits).map_err(|errors| errors.to_string())?;
+    let rules = parse::load(&settings.limits, settings.switches.into())
+        .map_err(|errors| errors.to_string())?;
     let trace = open(&settings.trace)?;
-    let metrics = Metrics::new().map_err(|error| format!("metrics: {error}"))?;
+    let metrics = Metrics::new(0).map_err(|error| format!("metrics: {error}"))?;
     let prefix = format!(
         "tg-simulate-{:016x}",
         rapidhash::fast::RandomState::new().hash_one(std::process::id())

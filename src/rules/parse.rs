@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{LEVELS_MAX, RuleSet};
+use super::{LEVELS_MAX, RuleSet, Switches};
 
 mod descriptor;
 mod domain;
@@ -20,46 +20,80 @@ mod errors;
 mod fields;
 mod files;
 mod limit;
+mod metadata;
+mod path;
 mod period;
 mod yaml;
 
+use domain::Draft;
 pub use errors::{LoadError, LoadErrors, MISTAKES_MAX};
 use errors::{Report, quoted};
+use yaml::Position;
+
+/// The domains read so far.
+#[derive(Default)]
+struct Drafts {
+    drafts: Vec<Draft>,
+    by_name: HashMap<String, usize>,
+}
 
 /// Reads a limits file, or all `*.yaml` and `*.yml` directly in a folder.
 ///
 /// # Errors
 /// All mistakes of all files, and files that cannot be read.
-pub fn load(path: &Path) -> Result<RuleSet, LoadErrors> {
+pub fn load(path: &Path, switches: Switches) -> Result<RuleSet, LoadErrors> {
     let mut errors = LoadErrors::default();
     let files = files::read(path, &mut errors);
-    parse_into(&files, errors)
+    parse_into(&files, switches, errors)
 }
 
-/// Reads the text of limits files; the paths are for messages and [`super::Domain::source`].
+/// Reads the text of limits files; the paths are for messages and [`super::Domain::sources`].
 ///
 /// # Errors
 /// All mistakes of all files.
-pub fn parse(files: &[(PathBuf, String)]) -> Result<RuleSet, LoadErrors> {
-    parse_into(files, LoadErrors::default())
+pub fn parse(files: &[(PathBuf, String)], switches: Switches) -> Result<RuleSet, LoadErrors> {
+    parse_into(files, switches, LoadErrors::default())
 }
 
-fn parse_into(files: &[(PathBuf, String)], mut errors: LoadErrors) -> Result<RuleSet, LoadErrors> {
-    let mut domains = Vec::with_capacity(files.len());
-    let mut sources = HashMap::new();
+fn parse_into(
+    files: &[(PathBuf, String)],
+    switches: Switches,
+    mut errors: LoadErrors,
+) -> Result<RuleSet, LoadErrors> {
+    let mut drafts = Drafts::default();
     for (file, text) in files {
-        let mut report = Report { file, errors: &mut errors };
-        let Some(read) = domain::read(text, &mut report) else {
-            continue;
-        };
-        if let Some(earlier) = sources.insert(read.domain.name.clone(), file) {
-            let name = quoted(&read.domain.name);
-            let message = format!("domain {name} is in {} already", earlier.display());
-            report.add(read.name_at, message + "; keep all of a domain in one file");
-        }
-        domains.push(read.domain);
+        domain::read(text, &mut drafts, switches, &mut Report { file, errors: &mut errors });
     }
-    errors.or_else(|| RuleSet::new(domains))
+    let finish = |draft: Draft| draft.finish(switches);
+    errors
+        .or_else(|warnings| RuleSet::new(drafts.drafts.into_iter().map(finish).collect(), warnings))
+}
+
+impl Drafts {
+    /// The draft of a domain whose name stands at `at`: a new one, or where files are merged the
+    /// earlier one.
+    fn of(
+        &mut self,
+        name: String,
+        at: Position,
+        switches: Switches,
+        report: &mut Report<'_>,
+    ) -> &mut Draft {
+        let earlier = self.by_name.get(&name).copied();
+        if let Some(earlier) = earlier.filter(|_| !switches.merge_domains) {
+            let draft = &self.drafts[earlier];
+            let place = draft.first_source().map_or_else(String::new, |f| f.display().to_string());
+            let domain = quoted(draft.name());
+            let message = format!("domain {domain} is in {place} already");
+            report.add(at, message + "; keep all of a domain in one file, or use --merge-domains");
+        }
+        let index = earlier.filter(|_| switches.merge_domains).unwrap_or_else(|| {
+            self.by_name.insert(name.clone(), self.drafts.len());
+            self.drafts.push(Draft::of(name));
+            self.drafts.len() - 1
+        });
+        &mut self.drafts[index]
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
+use super::Switches;
 use super::parse::parse;
 use super::*;
 
 fn rules(text: &str) -> RuleSet {
-    parse(&[("edge.yaml".into(), text.into())]).unwrap()
+    parse(&[("edge.yaml".into(), text.into())], Switches::default()).unwrap()
 }
 
 /// The path of the rule that `key=value` words find in the only domain, or "".
@@ -101,7 +102,7 @@ fn every_limit_and_unlimited_rule_has_its_own_id() {
         );
         (PathBuf::from(format!("{domain}.yaml")), text)
     };
-    let rules = parse(&[file("z"), file("b")]).unwrap();
+    let rules = parse(&[file("z"), file("b")], Switches::default()).unwrap();
     assert_eq!(rules.domains().map(Domain::name).collect::<Vec<_>>(), ["b", "z"]);
     let mut ids = vec![];
     for rule in rules.domains().flat_map(Domain::rules) {

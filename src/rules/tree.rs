@@ -70,13 +70,14 @@ impl Level {
         matching.map(|&(_, index)| index).or(values.any)
     }
 
-    /// Adds a rule, unless there is one for the same values.
+    /// Adds a rule, unless there is one for the same values. Returns an earlier wildcard's rule that
+    /// leaves it no value.
     pub(super) fn insert(
         &mut self,
         key: &str,
         pattern: Pattern,
         index: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<Option<usize>, Refused> {
         let values = self.keys.entry(key.into()).or_default();
         match pattern {
             Pattern::Any => match values.any {
@@ -89,22 +90,28 @@ impl Level {
                     free.insert(index);
                 }
             },
-            Pattern::Wildcard(wildcard) => values.insert_wildcard(wildcard, index)?,
+            Pattern::Wildcard(wildcard) => return values.insert_wildcard(wildcard, index),
         }
-        Ok(())
+        Ok(None)
     }
 }
 
 impl Values {
-    fn insert_wildcard(&mut self, wildcard: Wildcard, index: usize) -> Result<(), Refused> {
+    fn insert_wildcard(
+        &mut self,
+        wildcard: Wildcard,
+        index: usize,
+    ) -> Result<Option<usize>, Refused> {
         if let Some(&(_, earlier)) = self.wildcards.iter().find(|(same, _)| *same == wildcard) {
             return Err(Refused::Duplicate(earlier));
         }
         if self.wildcards.len() >= WILDCARDS_MAX {
             return Err(Refused::TooManyWildcards);
         }
+        let covers = |(earlier, _): &&(Wildcard, usize)| earlier.covers(&wildcard);
+        let covering = self.wildcards.iter().find(covers).map(|&(_, index)| index);
         self.wildcards.push((wildcard, index));
-        Ok(())
+        Ok(covering)
     }
 }
 
@@ -125,6 +132,14 @@ impl Wildcard {
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
         let middle = middle.split('*').filter(|piece| !piece.is_empty()).map(Box::from).collect();
         Some(Self { first: first.into(), middle, last: last.into() })
+    }
+
+    /// Whether it matches all that `other` does: it does if it matches `other` as it is written, for
+    /// a star of `other` can only meet a star here, which takes all that could stand there.
+    fn covers(&self, other: &Self) -> bool {
+        let ends = |piece: &str| piece.to_owned() + "*";
+        let middle: String = other.middle.iter().map(|piece| ends(piece)).collect();
+        self.matches(&(ends(&other.first) + &middle + &other.last))
     }
 
     fn matches(&self, value: &str) -> bool {

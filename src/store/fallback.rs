@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::memory::MemoryStore;
 use super::{Decision, Source, StoreError};
-use crate::decide::{Ask, Mode, Outcome, Status};
+use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
 use crate::rules::OnStoreFailure;
 
 /// Counters whose hits are noted; those of further ones are never charged.
@@ -95,7 +95,8 @@ impl Fallback {
             let hits = hits.min(self.memory.used(&ask.key, &share));
             // Whatever else was taken meanwhile: all of them, and nobody is rejected for it.
             let limit = ask.limit.into_overdraft();
-            (hits > 0).then_some(Ask { limit, hits, mode: Mode::Take, shadow: true, key: ask.key })
+            let enforcement = Enforcement::Shadow;
+            (hits > 0).then_some(Ask { limit, hits, mode: Mode::Take, enforcement, key: ask.key })
         };
         noted.into_values().filter_map(charge).collect()
     }
@@ -133,7 +134,13 @@ mod tests {
     fn ask(algorithm: Algorithm, hits: u64, mode: Mode) -> Ask {
         let spec = LimitSpec { algorithm, hits: 10, period_ms: 60_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
-        Ask { key: Key::of_bytes(&b"user"[..]), limit, hits, mode, shadow: false }
+        Ask {
+            key: Key::of_bytes(&b"user"[..]),
+            limit,
+            hits,
+            mode,
+            enforcement: Enforcement::Enforced,
+        }
     }
 
     fn take(hits: u64) -> Ask {

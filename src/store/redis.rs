@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 use super::fallback::Fallback;
 use super::{Decision, StoreError};
 use crate::clock::uptime_us;
-use crate::decide::{Ask, Mode};
+use crate::decide::{Ask, Enforcement, Mode};
 use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
@@ -260,7 +260,9 @@ fn probe() -> Result<Ask, String> {
         head: &Head::of("tg", ""),
         slot_by: &[],
         entries: std::iter::once(("probe", "")),
+        shared: &[],
         tail: &Tail::of(&limit, 0),
     };
-    Ok(Ask { key: Key::of(&counter), limit, hits: 1, mode: Mode::Take, shadow: true })
+    let (key, enforcement) = (Key::of(&counter), Enforcement::Shadow);
+    Ok(Ask { key, limit, hits: 1, mode: Mode::Take, enforcement })
 }

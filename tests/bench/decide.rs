@@ -19,7 +19,7 @@ use tidegate::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use tidegate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tidegate::request::{Bounds, Request};
-use tidegate::rules::{RuleSet, parse};
+use tidegate::rules::{RuleSet, Switches, parse};
 use tidegate::store::memory::MemoryStore;
 
 #[global_allocator]
@@ -35,7 +35,7 @@ fn rules(count: usize, limit: &str) -> RuleSet {
     for at in 0..count {
         let _ = writeln!(text, "  - {{key: k{at}, rate_limit: {{{limit}}}}}");
     }
-    parse::parse(&[(PathBuf::from("edge.yaml"), text)]).unwrap()
+    parse::parse(&[(PathBuf::from("edge.yaml"), text)], Switches::default()).unwrap()
 }
 
 /// What Envoy would send about so many descriptors.

@@ -2,7 +2,7 @@
 #![allow(unreachable_pub, reason = "says what is meant for the other tests")]
 #![allow(clippy::expect_used, reason = "a test that cannot go on panics")]
 
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{Ask, Enforcement, Mode};
 use tidegate::key::{Counter, Head, Key, Tail};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
@@ -22,13 +22,20 @@ pub fn key(name: &str, limit: &Limit) -> Key {
         head: &Head::of("tg", "test"),
         slot_by: &[],
         entries: std::iter::once(("name", name)),
+        shared: &[],
         tail: &Tail::of(limit, 0),
     })
 }
 
 /// Asks the counter `name` for one hit.
 pub fn take(name: &str, limit: &Limit) -> Ask {
-    Ask { key: key(name, limit), limit: *limit, hits: 1, mode: Mode::Take, shadow: false }
+    Ask {
+        key: key(name, limit),
+        limit: *limit,
+        hits: 1,
+        mode: Mode::Take,
+        enforcement: Enforcement::Enforced,
+    }
 }
 
 /// Asks the counter `name` whether one hit would fit.

@@ -14,6 +14,8 @@ struct Parts {
     domain: String,
     slot_by: Vec<String>,
     entries: Vec<(String, String)>,
+    /// Whether a wildcard that looks like the entry's value stands for all; without one, none does.
+    shared: Vec<bool>,
     algorithm: Algorithm,
     period_ms: u64,
     ordinal: u8,
@@ -25,10 +27,13 @@ impl Parts {
     }
 
     fn key(&self) -> Vec<u8> {
+        let shared: Vec<_> =
+            self.marked().map(|(_, value, shared)| shared.then(|| wildcard(value))).collect();
         let counter = Counter {
             head: &Head::of("tg", &self.domain),
             slot_by: &self.slot_by,
             entries: self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())),
+            shared: &shared,
             tail: &Tail::of(&self.limit(), self.ordinal),
         };
         Key::of(&counter).as_bytes().to_vec()
@@ -39,16 +44,29 @@ impl Parts {
     }
 
     /// The entries that choose the slot, where the path has all of them.
-    fn slot(&self) -> Vec<(String, String)> {
-        let find = |name: &String| self.entries.iter().find(|(key, _)| key == name).cloned();
+    fn slot(&self) -> Vec<(String, String, bool)> {
+        let marked =
+            || self.marked().map(|(key, value, shared)| (key.into(), value.into(), shared));
+        let find = |name: &String| marked().find(|(key, _, _): &(String, _, _)| key == name);
         self.slot_by.iter().map(find).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    fn marked(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        let shared = self.shared.iter().copied().chain(std::iter::repeat(false));
+        self.entries.iter().zip(shared).map(|((key, value), shared)| (&**key, &**value, shared))
     }
 
     /// All that tells two counters apart.
     fn identity(&self) -> impl PartialEq + use<> {
-        let Self { domain, entries, algorithm, period_ms, ordinal, .. } = self.clone();
-        (domain, self.slot(), entries, algorithm, period_ms, ordinal)
+        let Self { domain, algorithm, period_ms, ordinal, .. } = self.clone();
+        let entries = self.marked().map(|(k, v, shared)| (k.to_owned(), v.to_owned(), shared));
+        (domain, self.slot(), entries.collect::<Vec<_>>(), algorithm, period_ms, ordinal)
     }
+}
+
+/// Every wildcard has a star.
+fn wildcard(value: &str) -> Box<str> {
+    format!("{value}*").into()
 }
 
 /// What Redis Cluster hashes: between the first `{` and the first `}` after it.
@@ -73,12 +91,13 @@ fn parts() -> impl Strategy<Value = Parts> {
     let slot_by = vec(any::<prop::sample::Index>(), 0..3);
     let algorithm = prop::sample::select(Algorithm::ALL.to_vec());
     let period_ms = prop::sample::select(vec![10, 1_000, 60_000, 3_600_000, 3_660_000]);
-    (text(), entries, slot_by, algorithm, period_ms, 0..3_u8).prop_map(
-        |(domain, entries, slot_by, algorithm, period_ms, ordinal)| {
+    let shared = vec(prop::bool::weighted(0.2), 0..4);
+    (text(), entries, shared, slot_by, algorithm, period_ms, 0..3_u8).prop_map(
+        |(domain, entries, shared, slot_by, algorithm, period_ms, ordinal)| {
             let name = |index: &prop::sample::Index| index.get(&entries).0.clone();
             let slot_by =
                 if entries.is_empty() { vec![] } else { slot_by.iter().map(name).collect() };
-            Parts { domain, slot_by, entries, algorithm, period_ms, ordinal }
+            Parts { domain, slot_by, entries, shared, algorithm, period_ms, ordinal }
         },
     )
 }
@@ -101,6 +120,10 @@ fn changed(parts: &Parts, place: usize, text: String) -> Parts {
             let (name, value) = changed.entries.remove(1);
             changed.entries[0].1 += &format!(",{name}={value}");
         }
+        9 if entries > 0 => {
+            changed.shared.resize(entries, false);
+            changed.shared[0] ^= true;
+        }
         _ => changed.period_ms *= 3,
     }
     changed
@@ -116,7 +139,7 @@ proptest! {
 
     #[test]
     fn counters_that_differ_in_one_place_have_different_keys(
-        one in parts(), place in 0..10_usize, text in text(),
+        one in parts(), place in 0..11_usize, text in text(),
     ) {
         let other = changed(&one, place, text);
         prop_assert_eq!(one.identity() == other.identity(), one.key() == other.key());
@@ -125,7 +148,8 @@ proptest! {
     #[test]
     fn the_hash_tag_is_the_domain_and_the_entries_of_slot_by(one in parts()) {
         let mut alone = one.clone();
-        alone.entries = one.slot();
+        alone.entries = one.slot().into_iter().map(|(key, value, _)| (key, value)).collect();
+        alone.shared = one.slot().into_iter().map(|(_, _, shared)| shared).collect();
         alone.slot_by = alone.entries.iter().map(|(name, _)| name.clone()).collect();
         let (key, alone) = (one.key(), alone.key());
         prop_assert_eq!(hash_tag(&key), hash_tag(&alone), "the rest of the path is in it");
@@ -146,6 +170,7 @@ proptest! {
 fn plain(entries: &[(&str, &str)], slot_by: &[&str]) -> Parts {
     let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     Parts {
+        shared: vec![],
         domain: "edge".into(),
         slot_by: slot_by.iter().map(ToString::to_string).collect(),
         entries: entries.collect(),

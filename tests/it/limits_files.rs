@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate::limit::format_period;
 use tidegate::rules::parse::{LoadErrors, load, parse};
-use tidegate::rules::{Rule, RuleSet};
+use tidegate::rules::{Role, Rule, RuleSet, Switches};
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/limits")
@@ -26,8 +26,13 @@ fn names(extension: &str) -> BTreeSet<String> {
 
 fn said(name: &str) -> String {
     let text = fs::read_to_string(golden().join(name).with_extension("yaml")).unwrap();
-    match parse(&[(format!("{name}.yaml").into(), text)]) {
-        Ok(rules) => rules.domains().flat_map(|domain| domain.rules()).map(rule_line).collect(),
+    match parse(&[(format!("{name}.yaml").into(), text)], Switches::default()) {
+        Ok(rules) => {
+            let warnings = rules.warnings().map(|warning| format!("warning: {warning}\n"));
+            warnings
+                .chain(rules.domains().flat_map(|domain| domain.rules()).map(rule_line))
+                .collect()
+        }
         Err(errors) => format!("{errors}\n"),
     }
 }
@@ -43,7 +48,19 @@ fn rule_line(rule: &Rule) -> String {
     if let Some(unlimited) = rule.unlimited() {
         write!(line, " unlimited {}", unlimited.name()).unwrap();
     }
-    line + if rule.shadow() { " shadow\n" } else { "\n" }
+    let role = rule.role().name();
+    for (word, holds) in [
+        (role, rule.role() != Role::Enforced),
+        ("shared", rule.shares()),
+        ("detailed", rule.tells_values()),
+        ("metadata", rule.metadata().is_some()),
+        ("raw_body", rule.raw_body().is_some()),
+    ] {
+        if holds {
+            write!(line, " {word}").unwrap();
+        }
+    }
+    line + "\n"
 }
 
 #[test]
@@ -71,7 +88,7 @@ fn every_golden_text_has_its_file() {
 #[test]
 fn the_example_loads_and_shows_every_algorithm() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/example/limits.yaml");
-    let rules = load(&example).unwrap_or_else(|errors| panic!("{errors}"));
+    let rules = load(&example, Switches::default()).unwrap_or_else(|errors| panic!("{errors}"));
     let limits = rules.domains().flat_map(|d| d.rules()).flat_map(Rule::limits);
     let shown: BTreeSet<&str> = limits.map(|one| one.limit().algorithm().name()).collect();
     assert_eq!(shown.len(), tidegate::limit::Algorithm::ALL.len(), "{shown:?}");
@@ -82,7 +99,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<RuleSet, LoadErrors> {
     for (name, text) in files {
         fs::write(folder.path().join(name), text).unwrap();
     }
-    load(folder.path())
+    load(folder.path(), Switches::default())
 }
 
 #[test]
@@ -92,8 +109,8 @@ fn a_folder_of_files_is_one_rule_set() {
         ("two.yml", "{domain: a, descriptors: []}"),
     ])
     .unwrap();
-    assert!(rules.domain("a").unwrap().source().ends_with("two.yml"));
-    assert!(rules.domain("b").unwrap().source().ends_with("one.yaml"));
+    assert!(rules.domain("a").unwrap().sources().all(|file| file.ends_with("two.yml")));
+    assert!(rules.domain("b").unwrap().sources().all(|file| file.ends_with("one.yaml")));
 }
 
 #[test]

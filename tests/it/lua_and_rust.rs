@@ -15,7 +15,7 @@ use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::Builder;
 use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{Ask, Enforcement, Mode};
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
 use tidegate::store::Decision;
 use tidegate::store::memory::MemoryStore;
@@ -252,12 +252,31 @@ impl Episode {
             }
             draw_ask(dice, counter)
         };
-        (0..count).map(ask).collect()
+        let mut asks: Vec<Ask> = (0..count).map(ask).collect();
+        number_groups(&mut asks);
+        asks
+    }
+}
+
+/// Numbers the groups of quotas anew, without gaps.
+fn number_groups(asks: &mut [Ask]) {
+    let mut drawn = Vec::new();
+    for ask in asks {
+        if let Enforcement::Quota(group) = &mut ask.enforcement {
+            let number = drawn.iter().position(|other| other == group).unwrap_or_else(|| {
+                drawn.push(*group);
+                drawn.len() - 1
+            });
+            *group = u8::try_from(number).unwrap();
+        }
     }
 }
 
 fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
-    let limit = asks::checked(&counter.spec);
+    let mut limit = asks::checked(&counter.spec);
+    if dice.one_in(8) {
+        limit = limit.into_counted();
+    }
     let capacity = limit.capacity();
     let hits = match dice.within(0..=19) {
         0 => 0,
@@ -274,7 +293,12 @@ fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
         _ => Mode::Take,
     };
     let hits = hits.min(HITS_MAX);
-    Ask { hits, mode, shadow: dice.one_in(10), ..asks::take(&counter.name, &limit) }
+    let enforcement = match dice.within(0..=19) {
+        0..=1 => Enforcement::Shadow,
+        2..=7 => Enforcement::Quota(u8::try_from(dice.within(0..=2)).unwrap()),
+        _ => Enforcement::Enforced,
+    };
+    Ask { hits, mode, enforcement, ..asks::take(&counter.name, &limit) }
 }
 
 async fn run(both: &mut SideBySide, dice: &mut Dice, steps: u64) -> Result<(), String> {

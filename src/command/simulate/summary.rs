@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::metrics::CheckResult;
 use crate::service::Answer;
 
 /// Counts a replay's decisions.
@@ -29,10 +30,10 @@ impl Summary {
         for status in &answer.statuses {
             let rule = (domain.to_owned(), status.rule.to_owned());
             let counts = self.rules.entry(rule).or_default();
-            match (status.status.within_limit, status.shadow) {
-                (true, _) => counts.allowed += 1,
-                (false, false) => counts.rejected += 1,
-                (false, true) => counts.shadow_rejected += 1,
+            match status.result(answer.allowed) {
+                CheckResult::Allowed => counts.allowed += 1,
+                CheckResult::Rejected => counts.rejected += 1,
+                CheckResult::ShadowRejected => counts.shadow_rejected += 1,
             }
         }
     }

@@ -1,35 +1,62 @@
-//! The tree of descriptors of one file.
+//! The tree of descriptors of a domain.
+
+use std::path::Path;
 
 use super::errors::Report;
 use super::fields::{Fields, Given, Reported, Subject, kind};
+use super::path::Step;
 use super::yaml::{Content, Node, Position};
-use super::{LEVELS_MAX, limit};
+use super::{LEVELS_MAX, domain, limit, metadata, path};
+use crate::rules::Switches;
+use crate::rules::rule::{Kind, Role, Rule};
 use crate::rules::tree::{Level, Pattern, Refused, WILDCARDS_MAX};
-use crate::rules::{Kind, Rule};
 
-const KEYS: [&str; 5] = ["key", "value", "rate_limit", "descriptors", "shadow_mode"];
-
-/// Keys that a later version reads.
-const LATER: [&str; 5] =
-    ["detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "metadata"];
+const KEYS: [&str; 11] = [
+    "key",
+    "value",
+    "rate_limit",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "share_threshold",
+    "detailed_metric",
+    "value_to_metric",
+    "metadata",
+    "raw_body",
+];
 
 /// The longest key or value, in bytes: what requests may carry unless a flag says otherwise.
 const TEXT_BYTES_MAX: usize = 4_096;
 
-/// The rules of a file, read so far.
-pub(super) struct Tree<'r, 'e> {
-    report: &'r mut Report<'e>,
+/// The rules of a domain, read so far.
+#[derive(Default)]
+pub(super) struct Tree {
     /// Each rule before those below it.
-    rules: Vec<Rule>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) root: Level,
     /// Where each rule's values stand.
-    places: Vec<Position>,
+    places: Vec<Place>,
+}
+
+/// Where a rule stands.
+struct Place {
+    file: Box<Path>,
+    at: Position,
+}
+
+/// One file's rules on their way into the tree.
+struct Reader<'t, 'r, 'e> {
+    tree: &'t mut Tree,
+    report: &'r mut Report<'e>,
+    switches: Switches,
 }
 
 /// What a level is below: a rule, or the top of the file, whose path is empty.
 #[derive(Clone, Copy)]
 struct Above<'p> {
     path: &'p str,
-    levels: usize,
+    /// A step for each level above.
+    steps: &'p [Step],
 }
 
 /// What a descriptor matches, and where that stands.
@@ -39,36 +66,32 @@ struct Names<'n> {
     at: Position,
 }
 
-/// Reads the `descriptors` of a file: all rules, and the top level as indexes into them.
-pub(super) fn read(list: &Node<'_>, report: &mut Report<'_>) -> (Vec<Rule>, Level) {
-    if list.is_null() {
-        report.add(list.at, "descriptors is empty; list the rules, or write [] for none");
-    }
-    let mut tree = Tree { report, rules: vec![], places: vec![] };
-    let top = tree.read_level(list, Above { path: "", levels: 0 });
-    (tree.rules, top)
+/// Reads the `descriptors` of a file into the tree of its domain.
+pub(super) fn read(list: &Node<'_>, tree: &mut Tree, switches: Switches, report: &mut Report<'_>) {
+    let mut root = std::mem::take(&mut tree.root);
+    let mut reader = Reader { tree, report, switches };
+    reader.read_level(list, Above { path: "", steps: &[] }, &mut root);
+    tree.root = root;
 }
 
-impl Tree<'_, '_> {
+impl Reader<'_, '_, '_> {
     /// Recurses with [`Self::read_rule`], [`LEVELS_MAX`] levels deep at most.
-    fn read_level(&mut self, list: &Node<'_>, above: Above<'_>) -> Level {
-        let mut level = Level::default();
+    fn read_level(&mut self, list: &Node<'_>, above: Above<'_>, level: &mut Level) {
         let Content::List(nodes) = &list.content else {
             if !list.is_null() {
                 let message = format!("descriptors must be a list, not {}", kind(list));
                 self.report.add(list.at, format!("{}{message}", above.subject()));
             }
-            return level;
+            return;
         };
-        if above.levels >= LEVELS_MAX {
+        if above.steps.len() >= LEVELS_MAX {
             let message = format!("descriptors nest more than {LEVELS_MAX} levels deep");
             self.report.add(list.at, format!("{}{message}", above.subject()));
-            return level;
+            return;
         }
         for node in nodes {
-            self.read_rule(node, above, &mut level);
+            self.read_rule(node, above, level);
         }
-        level
     }
 
     fn read_rule(&mut self, node: &Node<'_>, above: Above<'_>, level: &mut Level) {
@@ -82,28 +105,51 @@ impl Tree<'_, '_> {
         let path = above.path_to(names.as_ref().ok());
         let subject = if names.is_ok() { Subject::Descriptor(&path) } else { subject };
         let fields = fields.about(subject);
-        fields.check_names(&KEYS, &LATER, self.report);
+        fields.check_names(&KEYS, self.report);
+        let step = self.step(&fields, names.as_ref().ok());
+        let steps: Vec<Step> = above.steps.iter().cloned().chain([step]).collect();
         if let Ok(names) = &names {
             self.place(&fields, names, level);
         }
-        let index = self.push(&fields, &path, names.map_or(node.at, |names| names.at));
+        let rule = self.rule(&fields, Above { path: &path, steps: &steps });
+        let at = names.map_or(node.at, |names| names.at);
+        let index = self.tree.rules.len();
+        self.tree.rules.push(rule);
+        self.tree.places.push(Place { file: self.report.file.into(), at });
         if let Some(list) = fields.get("descriptors") {
-            let below =
-                self.read_level(&list.value, Above { path: &path, levels: above.levels + 1 });
-            if let Some(rule) = self.rules.get_mut(index) {
-                rule.below = below;
-            }
+            let mut below = Level::default();
+            self.read_level(&list.value, Above { path: &path, steps: &steps }, &mut below);
+            self.tree.rules[index].below = below;
         }
+    }
+
+    /// What the rule's own level means for the keys and metrics of all rules from here on down.
+    fn step(&mut self, fields: &Fields<'_, '_>, names: Option<&Names<'_>>) -> Step {
+        let shares = self.flag(fields, "share_threshold");
+        let value_to_metric = self.flag(fields, "value_to_metric");
+        let (key, value) = names.map_or(("", ""), |names| (names.key, names.value));
+        let wildcard = value.contains('*');
+        if shares && !wildcard && names.is_some() {
+            let message = "share_threshold does nothing without a wildcard in value";
+            self.report.warn(fields.at("share_threshold"), format!("{}{message}", fields.subject));
+        }
+        Step::new(key, value, path::Options { shares: shares && wildcard, value_to_metric })
     }
 
     /// Puts the rule that comes next into its level.
     fn place(&mut self, fields: &Fields<'_, '_>, names: &Names<'_>, level: &mut Level) {
         let pattern = Pattern::new(names.value);
-        let message = match level.insert(names.key, pattern, self.rules.len()) {
-            Ok(()) => return,
+        let message = match level.insert(names.key, pattern, self.tree.rules.len()) {
+            Ok(None) => return,
+            Ok(Some(earlier)) => {
+                let line = self.place_of(earlier);
+                let message = format!("no value comes here: the wildcard {line} matches them all");
+                self.report.warn(names.at, format!("{}{message}", fields.subject));
+                return;
+            }
             Err(Refused::Duplicate(earlier)) => {
-                let line = self.places.get(earlier).map_or(0, |at| at.line);
-                format!("the rule at line {line} matches the same; keep one of them")
+                let line = self.place_of(earlier);
+                format!("the rule {line} matches the same; keep one of them")
             }
             Err(Refused::TooManyWildcards) => {
                 format!("more than {WILDCARDS_MAX} wildcards for one key; use exact values")
@@ -112,16 +158,47 @@ impl Tree<'_, '_> {
         fields.refuse(names.at, message, self.report);
     }
 
-    fn push(&mut self, fields: &Fields<'_, '_>, path: &str, at: Position) -> usize {
-        let kind = match fields.get("rate_limit") {
-            Some(field) => limit::read(&field.value, path, self.report),
+    fn place_of(&self, rule: usize) -> String {
+        match self.tree.places.get(rule) {
+            Some(place) if *place.file == *self.report.file => format!("at line {}", place.at.line),
+            Some(Place { file, at }) => format!("at {}:{}", file.display(), at.line),
+            None => String::new(),
+        }
+    }
+
+    fn rule(&mut self, fields: &Fields<'_, '_>, own: Above<'_>) -> Rule {
+        let mut kind = match fields.get("rate_limit") {
+            Some(field) => limit::read(&field.value, own.path, self.report),
             None => Kind::Exempt,
         };
-        let shadow = fields.flag("shadow_mode", self.report);
-        let shadow = shadow.ok().flatten().unwrap_or(false);
-        self.rules.push(Rule { path: path.into(), kind, shadow, below: Level::default() });
-        self.places.push(at);
-        self.rules.len() - 1
+        if self.switches.count_rejected {
+            kind = kind.into_counted();
+        }
+        let detailed = self.flag(fields, "detailed_metric");
+        Rule {
+            path: own.path.into(),
+            kind,
+            role: self.role(fields),
+            shared: path::shared(own.steps),
+            segments: path::segments(own.steps, detailed),
+            metadata: metadata::read(fields, self.report).ok().flatten(),
+            raw_body: domain::raw_body(fields, self.report).ok().flatten(),
+            below: Level::default(),
+        }
+    }
+
+    fn role(&mut self, fields: &Fields<'_, '_>) -> Role {
+        let shadow = self.flag(fields, "shadow_mode");
+        let quota = self.flag(fields, "quota_mode");
+        if shadow && quota {
+            let message = "quota_mode does nothing beside shadow_mode";
+            self.report.warn(fields.at("quota_mode"), format!("{}{message}", fields.subject));
+        }
+        self.switches.role(shadow, quota)
+    }
+
+    fn flag(&mut self, fields: &Fields<'_, '_>, name: &str) -> bool {
+        fields.flag(name, self.report).ok().flatten().unwrap_or(false)
     }
 }
 

@@ -1,30 +1,39 @@
-//! The top of a limits file: one domain.
+//! The top of a limits file: one domain, or a part of one.
 
-use super::descriptor;
+use std::path::PathBuf;
+
+use super::Drafts;
+use super::descriptor::{self, Tree};
 use super::errors::{Report, quoted};
-use super::fields::{Fields, Subject, kind};
+use super::fields::{Fields, Given, Subject, kind};
 use super::yaml::{self, Content, Node, Position};
-use crate::rules::{Domain, OnStoreFailure};
+use crate::rules::{Domain, OnStoreFailure, Own, Switches};
 
-const KEYS: [&str; 4] = ["domain", "descriptors", "slot_by", "on_store_failure"];
+const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
 
 /// The start of a file, for mistakes about what is not in it.
 const START: Position = Position { line: 1, column: 1 };
 
-/// A domain, and where its name stands.
-pub(super) struct Read {
-    pub(super) domain: Domain,
-    pub(super) name_at: Position,
+/// The longest body of an answer to a rejected request.
+const RAW_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// A domain, read so far.
+#[derive(Default)]
+pub(super) struct Draft {
+    name: String,
+    sources: Vec<PathBuf>,
+    own: Own,
+    tree: Tree,
 }
 
-/// Reads a file; `None` where no name of a domain could be read.
-pub(super) fn read(text: &str, report: &mut Report<'_>) -> Option<Read> {
+/// Reads a file into the draft of its domain.
+pub(super) fn read(text: &str, drafts: &mut Drafts, switches: Switches, report: &mut Report<'_>) {
     let mistakes = report.errors.count();
     let Some(root) = yaml::read(text, report).filter(|root| !root.is_null()) else {
         if report.errors.count() == mistakes {
             report.add(START, "the file is empty; it needs domain and descriptors");
         }
-        return None;
+        return;
     };
     let Some(fields) = Fields::of(&root, Subject::File) else {
         let what = kind(&root);
@@ -32,27 +41,21 @@ pub(super) fn read(text: &str, report: &mut Report<'_>) -> Option<Read> {
             root.at,
             format!("the file must be a mapping with domain and descriptors, not {what}"),
         );
-        return None;
+        return;
     };
-    fields.check_names(&KEYS, &[], report);
-    let name = name(&fields, report);
-    let (rules, root) = match fields.get("descriptors") {
-        Some(field) => descriptor::read(&field.value, report),
-        None => {
-            fields.refuse(fields.at, "descriptors is missing; it lists the rules", report);
-            Default::default()
-        }
+    fields.check_names(&KEYS, report);
+    // A file without a name is read for its other mistakes.
+    let mut nameless = Draft::default();
+    let draft = match name(&fields, report) {
+        Some(name) => drafts.of(name, fields.at("domain"), switches, report),
+        None => &mut nameless,
     };
-    let domain = Domain {
-        id: 0,
-        slot_by: slot_by(&fields, report),
-        on_store_failure: on_store_failure(&fields, report),
-        name: name?,
-        source: report.file.to_owned(),
-        rules,
-        root,
-    };
-    Some(Read { domain, name_at: fields.at("domain") })
+    draft.sources.push(report.file.to_owned());
+    draft.set(&fields, report);
+    match fields.get("descriptors").filter(|field| !field.value.is_null()) {
+        Some(field) => descriptor::read(&field.value, &mut draft.tree, switches, report),
+        None => report.warn(fields.at, "descriptors is missing or empty: this file limits nothing"),
+    }
 }
 
 fn name(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<String> {
@@ -63,6 +66,54 @@ fn name(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<String> {
         None => fields.refuse(fields.at, "domain is missing; requests give its name", report),
     };
     None
+}
+
+impl Draft {
+    pub(super) fn of(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that it was first read from.
+    pub(super) fn first_source(&self) -> Option<&PathBuf> {
+        self.sources.first()
+    }
+
+    pub(super) fn finish(self, switches: Switches) -> Domain {
+        let Self { name, sources, own, tree: Tree { rules, root, .. } } = self;
+        let replaces = rules.iter().any(|rule| rule.replaces().next().is_some());
+        Domain { id: 0, name, sources, own, switches, replaces, rules, root }
+    }
+
+    /// Takes what a file sets for the whole domain; files that are merged must not differ in it.
+    fn set(&mut self, fields: &Fields<'_, '_>, report: &mut Report<'_>) {
+        let mut differs = vec![];
+        if fields.get("slot_by").is_some() {
+            let earlier = std::mem::replace(&mut self.own.slot_by, slot_by(fields, report));
+            if !earlier.is_empty() && earlier != self.own.slot_by {
+                differs.push("slot_by");
+            }
+        }
+        if let Some(choice) = on_store_failure(fields, report) {
+            let earlier = self.own.on_store_failure.replace(choice);
+            if earlier.is_some_and(|earlier| earlier != choice) {
+                differs.push("on_store_failure");
+            }
+        }
+        if let Some(body) = raw_body(fields, report).ok().flatten() {
+            if self.own.raw_body.as_ref().is_some_and(|earlier| *earlier != body) {
+                differs.push("raw_body");
+            }
+            self.own.raw_body = Some(body);
+        }
+        for name in differs {
+            let message = format!("{name} differs from that of another file of this domain");
+            fields.refuse(fields.at(name), message, report);
+        }
+    }
 }
 
 fn slot_by(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Vec<String> {
@@ -109,4 +160,17 @@ fn on_store_failure(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<
         fields.refuse(fields.at("on_store_failure"), message, report);
     }
     choice
+}
+
+/// The `raw_body` of a domain or a rule.
+pub(super) fn raw_body(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<Box<str>> {
+    match fields.text("raw_body", report)? {
+        Some(text) if text.len() > RAW_BODY_BYTES_MAX => {
+            let length = text.len();
+            let message =
+                format!("raw_body of {length} bytes is over the most, {RAW_BODY_BYTES_MAX}");
+            Err(fields.refuse(fields.at("raw_body"), message, report))
+        }
+        text => Ok(text.map(Box::from)),
+    }
 }

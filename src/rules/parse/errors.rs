@@ -11,7 +11,7 @@ pub const MISTAKES_MAX: usize = 1_000;
 /// The most characters of a value that a message shows.
 const QUOTED_MAX: usize = 64;
 
-/// One mistake in a limits file.
+/// One mistake in a limits file, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoadError {
     /// The file, or the folder where that is the mistake.
@@ -29,6 +29,7 @@ pub struct LoadError {
 pub struct LoadErrors {
     errors: Vec<LoadError>,
     omitted: usize,
+    warnings: Vec<LoadError>,
 }
 
 impl LoadErrors {
@@ -56,11 +57,13 @@ impl LoadErrors {
         self.add(LoadError { file, line: 0, column: 0, message: message.into() });
     }
 
-    /// The value, unless there were mistakes; then all of them in order.
-    pub(super) fn or_else<T>(mut self, value: impl FnOnce() -> T) -> Result<T, Self> {
+    /// What becomes of the warnings, unless there were mistakes; then all of them in order.
+    pub(super) fn or_else<T>(mut self, value: impl FnOnce(Vec<LoadError>) -> T) -> Result<T, Self> {
         if self.errors.is_empty() {
-            return Ok(value());
+            self.warnings.sort();
+            return Ok(value(self.warnings));
         }
+        self.warnings.clear();
         self.errors.sort();
         self.errors.dedup();
         Err(self)
@@ -101,6 +104,16 @@ pub(super) struct Report<'e> {
 }
 
 impl Report<'_> {
+    /// What can be done, and is probably not meant.
+    pub(super) fn warn(&mut self, at: Position, message: impl Into<String>) {
+        let Position { line, column } = at;
+        let file = self.file.to_owned();
+        if self.errors.warnings.len() < MISTAKES_MAX {
+            let message = message.into();
+            self.errors.warnings.push(LoadError { file, line, column, message });
+        }
+    }
+
     pub(super) fn add(&mut self, at: Position, message: impl Into<String>) {
         let Position { line, column } = at;
         let file = self.file.to_owned();

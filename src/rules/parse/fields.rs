@@ -40,13 +40,11 @@ impl<'n, 'a> Fields<'n, 'a> {
         }
     }
 
-    /// Reports every field that is neither allowed nor known to come later.
-    pub(super) fn check_names(&self, allowed: &[&str], later: &[&str], report: &mut Report<'_>) {
+    /// Reports every field that is not allowed.
+    pub(super) fn check_names(&self, allowed: &[&str], report: &mut Report<'_>) {
         for field in self.fields {
             let name = &*field.name.text;
-            if later.contains(&name) {
-                self.refuse(field.at, format!("{name} is not supported yet"), report);
-            } else if !allowed.contains(&name) {
+            if !allowed.contains(&name) {
                 self.refuse(field.at, unknown_key(name, allowed), report);
             }
         }

@@ -5,15 +5,17 @@ use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
 use crate::key::Tail;
 use crate::limit::Limit;
-use crate::rules::{Kind, RULE_LIMITS_MAX, RuleLimit, Unlimited};
+use crate::rules::rule::Kind;
+use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
 
 mod spec;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "limit",
     "requests_per_unit",
     "period",
     "unit",
+    "unit_multiplier",
     "algorithm",
     "burst",
     "sub_windows",
@@ -21,10 +23,14 @@ const KEYS: [&str; 11] = [
     "overdraft",
     "unlimited",
     "name",
+    "replaces",
 ];
 
-/// Keys that a later version reads.
-const LATER: [&str; 1] = ["replaces"];
+/// What unlimited leaves without a meaning and envoyproxy/ratelimit accepts beside it.
+const IDLE_BESIDE_UNLIMITED: [&str; 1] = ["requests_per_unit"];
+
+/// The most names in one `replaces`.
+const REPLACES_MAX: usize = 100;
 
 /// The longest `name`.
 const NAME_BYTES_MAX: usize = 128;
@@ -32,6 +38,7 @@ const NAME_BYTES_MAX: usize = 128;
 /// One mapping under `rate_limit`.
 struct Item {
     name: Box<str>,
+    replaces: Box<[Box<str>]>,
     /// `None`: unlimited.
     limit: Option<Limit>,
 }
@@ -43,7 +50,12 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
         Content::Map(_) | Content::Scalar(_) => vec![node],
     };
     let subject = Subject::Limit(path);
-    if nodes.is_empty() || node.is_null() {
+    if node.is_null() {
+        let message = "rate_limit is empty and exempts; leave it out, or give it a limit";
+        report.warn(node.at, format!("{subject}{message}"));
+        return Kind::Exempt;
+    }
+    if nodes.is_empty() {
         let message = "rate_limit is empty; leave it out to exempt, or give it a limit";
         report.add(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
@@ -69,15 +81,15 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
 
 fn kind_of(items: Vec<Item>) -> Kind {
     let mut limits: Vec<RuleLimit> = Vec::with_capacity(items.len());
-    for Item { name, limit } in items {
+    for Item { name, replaces, limit } in items {
         let Some(limit) = limit else {
-            return Kind::Unlimited(Unlimited { name, id: 0 });
+            return Kind::Unlimited(Unlimited { name, replaces, id: 0 });
         };
         let alike = limits.iter().filter(|earlier| earlier.counts_like(&limit)).count();
         // At most RULE_LIMITS_MAX, so it fits.
         let ordinal = u8::try_from(alike).unwrap_or(u8::MAX);
         let key_tail = Tail::of(&limit, ordinal);
-        limits.push(RuleLimit { name, limit, id: 0, ordinal, key_tail });
+        limits.push(RuleLimit { name, replaces, limit, id: 0, ordinal, key_tail });
     }
     if limits.is_empty() { Kind::Exempt } else { Kind::Limited(limits.into()) }
 }
@@ -89,14 +101,18 @@ fn read_item(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Result<Ite
         report.add(node.at, message + &kind(node));
         return Err(Reported);
     };
-    fields.check_names(&KEYS, &LATER, report);
+    fields.check_names(&KEYS, report);
     let name = name(&fields, report);
+    let replaces = replaces(&fields, report);
     let limit = match fields.flag("unlimited", report) {
         Ok(Some(true)) => refuse_beside_unlimited(&fields, report).map(|()| None),
         Ok(Some(false) | None) => spec::read(&fields, report).map(Some),
         Err(Reported) => spec::read(&fields, report).and(Err(Reported)),
     };
-    Ok(Item { name: name?.unwrap_or(path).into(), limit: limit? })
+    let name = name?;
+    let replaces = replaces?;
+    refuse_itself(&fields, name, &replaces, report)?;
+    Ok(Item { name: name.unwrap_or(path).into(), replaces, limit: limit? })
 }
 
 fn refuse_beside_unlimited(
@@ -106,7 +122,11 @@ fn refuse_beside_unlimited(
     let mut result = Ok(());
     for field in fields.all() {
         let other = &*field.name.text;
-        if KEYS.contains(&other) && other != "unlimited" && other != "name" {
+        if IDLE_BESIDE_UNLIMITED.contains(&other) {
+            let message =
+                format!("{}{other} stands beside unlimited and does nothing", fields.subject);
+            report.warn(field.at, message);
+        } else if KEYS.contains(&other) && !["unlimited", "name", "replaces"].contains(&other) {
             let message = format!("{other} stands beside unlimited; keep one of them");
             result = Err(fields.refuse(field.at, message, report));
         }
@@ -118,9 +138,10 @@ fn name<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Given<&'n str> 
     let Some(name) = fields.text("name", report)? else {
         return Ok(None);
     };
-    let wrong = if name.is_empty() {
-        "name is empty; leave it out to name the limit by its path".into()
-    } else if name.len() > NAME_BYTES_MAX {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let wrong = if name.len() > NAME_BYTES_MAX {
         format!("name of {} bytes is over the most, {NAME_BYTES_MAX}", name.len())
     } else if name.chars().any(char::is_control) {
         format!("name {} has control characters", quoted(name))
@@ -128,4 +149,54 @@ fn name<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Given<&'n str> 
         return Ok(Some(name));
     };
     Err(fields.refuse(fields.at("name"), wrong, report))
+}
+
+/// A list of mappings with a name each.
+fn replaces(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Box<[Box<str>]>, Reported> {
+    let Some(field) = fields.get("replaces").filter(|field| !field.value.is_null()) else {
+        return Ok(Box::default());
+    };
+    let Content::List(nodes) = &field.value.content else {
+        let what = kind(&field.value);
+        let message = format!("replaces must be a list such as [{{name: other}}], not {what}");
+        return Err(fields.refuse(field.value.at, message, report));
+    };
+    if nodes.len() > REPLACES_MAX {
+        let message =
+            format!("replaces names {}, which is over the most, {REPLACES_MAX}", nodes.len());
+        return Err(fields.refuse(field.value.at, message, report));
+    }
+    let names: Vec<_> = nodes.iter().map(|node| replaced(node, fields, report)).collect();
+    names.into_iter().collect()
+}
+
+fn replaced(
+    node: &Node<'_>,
+    fields: &Fields<'_, '_>,
+    report: &mut Report<'_>,
+) -> Result<Box<str>, Reported> {
+    let Some(entry) = Fields::of(node, fields.subject) else {
+        let message = format!("replaces: {} is not a mapping such as {{name: other}}", kind(node));
+        return Err(fields.refuse(node.at, message, report));
+    };
+    entry.check_names(&["name"], report);
+    match entry.text("name", report)? {
+        Some(name) if !name.is_empty() => Ok(name.into()),
+        _ => Err(entry.refuse(node.at, "replaces: an entry has no name", report)),
+    }
+}
+
+fn refuse_itself(
+    fields: &Fields<'_, '_>,
+    name: Option<&str>,
+    replaces: &[Box<str>],
+    report: &mut Report<'_>,
+) -> Result<(), Reported> {
+    match name.filter(|name| replaces.iter().any(|replaced| **replaced == **name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("replaces {}, which is its own name", quoted(name));
+            Err(fields.refuse(fields.at("replaces"), message, report))
+        }
+    }
 }

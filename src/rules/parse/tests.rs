@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn parse_text(text: &str) -> Result<RuleSet, LoadErrors> {
-    parse(&[("edge.yaml".into(), text.into())])
+    parse(&[("edge.yaml".into(), text.into())], Switches::default())
 }
 
 fn mistakes(text: &str) -> String {
@@ -61,8 +61,8 @@ fn one_domain_stands_in_one_file() {
     let text = "{domain: edge, descriptors: []}".to_owned();
     let files = [("a.yaml".into(), text.clone()), ("b.yaml".into(), text)];
     let expected = "b.yaml:1:10: domain \"edge\" is in a.yaml already; \
-                    keep all of a domain in one file";
-    assert_eq!(parse(&files).unwrap_err().to_string(), expected);
+                    keep all of a domain in one file, or use --merge-domains";
+    assert_eq!(parse(&files, Switches::default()).unwrap_err().to_string(), expected);
 }
 
 #[test]

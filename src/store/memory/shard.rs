@@ -246,14 +246,14 @@ impl IndexMut<u32> for Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Mode, Outcome};
+    use crate::decide::{Enforcement, Mode, Outcome};
     use crate::limit::{Limit, LimitSpec};
 
     fn ask(mode: Mode) -> Ask {
         let spec = LimitSpec { hits: 5, period_ms: 3_600_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
         let key = Key::of_bytes(&b"counter"[..]);
-        Ask { key, limit, hits: 1, mode, shadow: false }
+        Ask { key, limit, hits: 1, mode, enforcement: Enforcement::Enforced }
     }
 
     #[test]

@@ -19,8 +19,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::decide::{Ask, Mode, Status};
-use crate::limit::Limit;
+use crate::decide::{Ask, Enforcement, Mode, Status};
+use crate::limit::{Excess, Limit};
 use crate::store::{Decision, Source};
 
 /// Parts with a lock each.
@@ -85,7 +85,8 @@ impl DenyCache {
         if now_us >= self.idle_from_us.load(Ordering::Relaxed) {
             return None;
         }
-        if asks.iter().any(|ask| ask.mode != Mode::Take) {
+        let takes_always = |ask: &Ask| ask.limit.excess() == Excess::Counted;
+        if asks.iter().any(|ask| ask.mode != Mode::Take || takes_always(ask)) {
             return None;
         }
         if !asks.iter().any(|ask| self.denies(ask, now_us)) {
@@ -119,14 +120,17 @@ impl DenyCache {
     /// Until when an ask that was not within its limit rejects its request; `None` where it does
     /// not, or where a rejection takes hits, as an overdraft does.
     fn until_us(&self, ask: &Ask, status: &Status, sent_us: u64) -> Option<u64> {
-        let rejects =
-            !status.within_limit && !ask.shadow && !ask.limit.overdraft() && ask.mode == Mode::Take;
+        let rejects = !status.within_limit
+            && ask.enforcement == Enforcement::Enforced
+            && ask.limit.excess() == Excess::Refused
+            && ask.mode == Mode::Take;
         let wait_us = status.retry_after_ms?.checked_sub(1)?.saturating_mul(1_000);
         (rejects && wait_us > 0).then(|| sent_us + wait_us.min(self.ttl_us))
     }
 
     fn denies(&self, ask: &Ask, now_us: u64) -> bool {
-        !ask.shadow && self.get(ask).is_some_and(|entry| entry.denied_until_us(ask) > now_us)
+        ask.enforcement == Enforcement::Enforced
+            && self.get(ask).is_some_and(|entry| entry.denied_until_us(ask) > now_us)
     }
 
     /// What is known of one of a rejected request's limits. Of a limit that nothing is known of,
@@ -236,7 +240,7 @@ mod tests {
 
     fn ask(name: &str) -> Ask {
         let key = Key::of_bytes(name.as_bytes());
-        Ask { key, limit: limit(5), hits: 1, mode: Mode::Take, shadow: false }
+        Ask { key, limit: limit(5), hits: 1, mode: Mode::Take, enforcement: Enforcement::Enforced }
     }
 
     fn full(retry_after_ms: u64) -> Status {
@@ -321,7 +325,7 @@ mod tests {
             Ask { limit: limit(6), ..user.clone() },
             Ask { mode: Mode::Peek, ..user.clone() },
             Ask { mode: Mode::Refund, ..user.clone() },
-            Ask { shadow: true, ..user.clone() },
+            Ask { enforcement: Enforcement::Shadow, ..user.clone() },
         ] {
             let decision = cache.decide(std::slice::from_ref(&other), SENT_US);
             assert_eq!(decision, None, "{other:?}");
@@ -334,7 +338,7 @@ mod tests {
             LimitSpec { hits: 5, period_ms: 60_000, overdraft: true, ..LimitSpec::default() };
         let overdraft = Limit::new(&spec).unwrap();
         for (ask, status) in [
-            (Ask { shadow: true, ..ask("user") }, full(1_000)),
+            (Ask { enforcement: Enforcement::Shadow, ..ask("user") }, full(1_000)),
             (Ask { mode: Mode::Peek, ..ask("user") }, full(1_000)),
             (Ask { limit: overdraft, ..ask("user") }, full(1_000)),
             (ask("user"), Status { retry_after_ms: None, ..full(1_000) }),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::route::Target;
-use crate::decide::{Ask, Mode, Outcome, Status};
+use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
 use crate::store::{Decision, Source, StoreError};
 
 /// The asks of a request that one server decides together.
@@ -62,13 +62,29 @@ pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decis
 
 impl Part {
     fn request(&self) -> (Target, Arc<Vec<Ask>>) {
-        (self.target.clone(), Arc::clone(&self.asks))
+        (self.target.clone(), self.sent())
+    }
+
+    /// What its server is asked: quotas reject together with those of other parts, so that none
+    /// does there.
+    fn sent(&self) -> Arc<Vec<Ask>> {
+        let is_quota = |ask: &Ask| matches!(ask.enforcement, Enforcement::Quota(_));
+        if !self.asks.iter().any(is_quota) {
+            return Arc::clone(&self.asks);
+        }
+        let enforcement = |ask: &Ask| match ask.enforcement {
+            Enforcement::Quota(_) => Enforcement::Shadow,
+            own @ (Enforcement::Enforced | Enforcement::Shadow) => own,
+        };
+        Arc::new(
+            self.asks.iter().map(|a| Ask { enforcement: enforcement(a), ..a.clone() }).collect(),
+        )
     }
 }
 
 /// What takes back what a part moved and the whole request does not.
 fn undo(part: &Part, statuses: &[Status], whole: Outcome) -> Option<Part> {
-    let own = Outcome::of(&part.asks, statuses);
+    let own = Outcome::of(&part.sent(), statuses);
     let both = part.asks.iter().zip(statuses).zip(&part.places);
     let (asks, places): (Vec<Ask>, Vec<usize>) = both
         .filter(|((ask, status), _)| {
@@ -86,7 +102,7 @@ fn opposite(ask: &Ask) -> Ask {
         Mode::Take | Mode::Peek => Ask { mode: Mode::Refund, ..ask.clone() },
         Mode::Refund => {
             let limit = ask.limit.into_overdraft();
-            Ask { mode: Mode::Take, limit, shadow: true, ..ask.clone() }
+            Ask { mode: Mode::Take, limit, enforcement: Enforcement::Shadow, ..ask.clone() }
         }
     }
 }

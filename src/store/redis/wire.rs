@@ -10,8 +10,8 @@ use bytes::Bytes;
 use fred::types::Key;
 
 use super::super::{Decision, Source, StoreError};
-use crate::decide::{Ask, Mode, Outcome, Status};
-use crate::limit::{Algorithm, Bucket, Shape};
+use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
+use crate::limit::{Algorithm, Bucket, Excess, Shape};
 
 /// Bytes of one ask without its key.
 const ASK_BYTES: usize = 4 + 7 + 7 + 6 + 7 + 6;
@@ -166,7 +166,7 @@ const fn place_of(hash: u128) -> usize {
 }
 
 fn is_alike(known: &Ask, ask: &Ask) -> bool {
-    (known.hits, known.mode, known.shadow) == (ask.hits, ask.mode, ask.shadow)
+    (known.hits, known.mode, known.enforcement) == (ask.hits, ask.mode, ask.enforcement)
         && known.limit == ask.limit
 }
 
@@ -201,7 +201,18 @@ fn push_ask(sent: &mut Vec<u8>, ask: &Ask) {
         Mode::Peek => 1,
         Mode::Refund => 2,
     };
-    sent.extend_from_slice(&[algorithm, mode, ask.shadow.into(), ask.limit.overdraft().into()]);
+    let role = match ask.enforcement {
+        Enforcement::Enforced => 0,
+        Enforcement::Shadow => 1,
+        // Below QUOTA_GROUPS_MAX, so it fits.
+        Enforcement::Quota(group) => group.saturating_add(2),
+    };
+    let excess = match ask.limit.excess() {
+        Excess::Refused => 0,
+        Excess::Overdraft => 1,
+        Excess::Counted => 2,
+    };
+    sent.extend_from_slice(&[algorithm, mode, role, excess]);
     sent.extend_from_slice(&ask.hits.to_le_bytes()[..7]);
     sent.extend_from_slice(&ask.limit.capacity().to_le_bytes()[..7]);
     sent.extend_from_slice(&ask.limit.period_ms().to_le_bytes()[..6]);

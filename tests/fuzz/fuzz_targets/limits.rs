@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::rules::parse;
+use tidegate::rules::{Switches, parse};
 
 fuzz_target!(|text: &str| {
-    let _ = parse::parse(&[(PathBuf::from("fuzz.yaml"), text.to_owned())]);
+    let _ = parse::parse(&[(PathBuf::from("fuzz.yaml"), text.to_owned())], Switches::default());
 });

@@ -9,7 +9,7 @@ use tidegate::clock::FakeClock;
 use tidegate::key::Head;
 use tidegate::plan::Plan;
 use tidegate::request::{Bounds, Request};
-use tidegate::rules::{RuleSet, parse};
+use tidegate::rules::{RuleSet, Switches, parse};
 use tidegate::store::memory::MemoryStore;
 
 /// A domain whose names are short enough to be hit upon.
@@ -34,7 +34,7 @@ descriptors:
 
 static RULES: LazyLock<RuleSet> = LazyLock::new(|| {
     let file = (PathBuf::from("fuzz.yaml"), LIMITS.to_owned());
-    parse::parse(&[file]).expect("the limits above are good")
+    parse::parse(&[file], Switches::default()).expect("the limits above are good")
 });
 
 static HEAD: LazyLock<Head> = LazyLock::new(|| Head::of("tg", "d"));

@@ -31,7 +31,7 @@ pub fn shared(keys_max: usize) -> Arc<Shared> {
     let deny = Bounds { keys_max, ttl: Duration::from_secs(3_600) };
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
     let fallback = Fallback::new(Arc::new(memory), 1);
-    Arc::new(Shared::new(deny, fallback, Metrics::new().unwrap()))
+    Arc::new(Shared::new(deny, fallback, Metrics::new(0).unwrap()))
 }
 
 /// A store that shares a deny cache with others.

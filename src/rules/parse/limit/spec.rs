@@ -83,6 +83,11 @@ fn hits(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Reporte
     both?;
     match limit?.or(other?) {
         Some(hits) => Ok(hits),
+        None if fields.get("unit").is_some() => {
+            let message = "requests_per_unit is missing, which is 0: no request passes";
+            report.warn(fields.at, format!("{}{message}", fields.subject));
+            Ok(0)
+        }
         None => Err(fields.refuse(fields.at, "limit is missing; it is the hits a period", report)),
     }
 }
@@ -91,7 +96,8 @@ fn period(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Repor
     let both = refuse_both(fields, ["period", "unit"], report);
     let (period, unit) = (own_period(fields, report), unit(fields, report));
     both?;
-    match period?.or(unit?) {
+    let unit = times(unit?, fields, report)?;
+    match period?.or(unit) {
         Some(period_ms) => Ok(period_ms),
         None => {
             let message = "period is missing; add period, such as 1m, or unit";
@@ -122,6 +128,20 @@ fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     let allowed = UNITS.map(|(unit, _)| unit).join(", ");
     let message = format!("unit {} is not one of {allowed}", quoted(text));
     Err(fields.refuse(fields.at("unit"), message, report))
+}
+
+/// The unit as often as `unit_multiplier` says.
+fn times(unit_ms: Option<u64>, fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
+    let Some(times) = fields.whole("unit_multiplier", report)? else {
+        return Ok(unit_ms);
+    };
+    let period_ms = unit_ms.map(|ms| ms.checked_mul(times));
+    let wrong = match period_ms {
+        None => "stands without unit; leave it out".to_owned(),
+        Some(Some(1..=PERIOD_MAX_MS)) => return Ok(period_ms.flatten()),
+        Some(_) => format!("{times} makes a period that is not from 1ms to 36500d"),
+    };
+    Err(fields.refuse(fields.at("unit_multiplier"), format!("unit_multiplier {wrong}"), report))
 }
 
 fn algorithm(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Algorithm, Reported> {

@@ -1,0 +1,123 @@
+//! Headers that tell callers how their limits stand, for the proxy to add.
+//!
+//! Shadow limits are left out: who is not held to a limit need not know of it.
+
+use std::fmt::Write;
+
+use super::{rejects, seconds, tightest};
+use crate::decide::Enforcement;
+use crate::key;
+use crate::proto::envoy::config::core::v3::HeaderValue;
+use crate::service::{Answer, LimitStatus};
+
+/// The most limits that one header lists.
+const LISTED_MAX: usize = 16;
+
+/// Which headers answers carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Headers {
+    /// None; Envoy can make its own.
+    #[default]
+    Off,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the tightest limit: hits, hits, seconds.
+    XRateLimit,
+    /// `RateLimit-Policy` and `RateLimit` of all limits, as in draft-ietf-httpapi-ratelimit-headers-10,
+    /// and `Retry-After` where the request is rejected.
+    Draft,
+}
+
+impl Headers {
+    /// All, in the order in which messages list them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::XRateLimit, Self::Draft];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::XRateLimit => "x-ratelimit",
+            Self::Draft => "draft",
+        }
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|choice| choice.name() == name)
+    }
+}
+
+/// The headers for an answer.
+pub(super) fn of(answer: &Answer<'_>, headers: Headers) -> Vec<HeaderValue> {
+    let enforced = answer.statuses.iter().filter(|s| s.enforcement != Enforcement::Shadow);
+    match headers {
+        Headers::Off => vec![],
+        Headers::XRateLimit => tightest(enforced).map(x_ratelimit).unwrap_or_default(),
+        Headers::Draft => draft(enforced.filter(|status| status.limit.is_some()), answer),
+    }
+}
+
+fn x_ratelimit(status: &LimitStatus<'_>) -> Vec<HeaderValue> {
+    let limit = status.limit.map_or(0, |limit| limit.hits());
+    vec![
+        header("X-RateLimit-Limit", limit.to_string()),
+        header("X-RateLimit-Remaining", status.status.remaining.to_string()),
+        header("X-RateLimit-Reset", seconds(status).to_string()),
+    ]
+}
+
+fn draft<'a>(
+    limited: impl Iterator<Item = &'a LimitStatus<'a>>,
+    answer: &Answer<'_>,
+) -> Vec<HeaderValue> {
+    let (mut policies, mut states) = (String::new(), String::new());
+    for (at, status) in limited.take(LISTED_MAX).enumerate() {
+        let Some(limit) = status.limit else { continue };
+        let separator = if at == 0 { "" } else { ", " };
+        let name = string(status.rule);
+        let window = limit.period_ms().div_ceil(1_000);
+        let (remaining, seconds) = (status.status.remaining, seconds(status));
+        // Writing to a string does not fail.
+        let _ = write!(policies, "{separator}{name};q={};w={window}", limit.hits());
+        let _ = write!(states, "{separator}{name};r={remaining};t={seconds}");
+    }
+    let mut headers = vec![];
+    if !policies.is_empty() {
+        headers.push(header("RateLimit-Policy", policies));
+        headers.push(header("RateLimit", states));
+    }
+    if !answer.allowed {
+        let waits = answer.statuses.iter().filter(|status| rejects(status)).map(seconds);
+        headers.extend(waits.max().map(|wait| header("Retry-After", wait.to_string())));
+    }
+    headers
+}
+
+fn header(key: &str, value: String) -> HeaderValue {
+    HeaderValue { key: key.to_owned(), value, raw_value: Default::default() }
+}
+
+/// A string of RFC 9651, which has only printable ASCII: other bytes as `%XX`, and so is `%`.
+fn string(text: &str) -> String {
+    let mut string = String::from("\"");
+    for byte in key::shortened(text).bytes() {
+        match byte {
+            b'"' | b'\\' => string.extend(['\\', char::from(byte)]),
+            b'%' | 0..0x20 | 0x7f.. => {
+                let _ = write!(string, "%{byte:02x}");
+            }
+            _ => string.push(char::from(byte)),
+        }
+    }
+    string + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_is_a_string_of_printable_ascii() {
+        assert_eq!(string("tenant=acme/path"), r#""tenant=acme/path""#);
+        assert_eq!(string("a\"b\\c"), r#""a\"b\\c""#);
+        assert_eq!(string("5%\nö"), r#""5%25%0a%c3%b6""#);
+    }
+}

@@ -1,0 +1,90 @@
+//! `POST /json`: Envoy's `ShouldRateLimit` in proto JSON, for callers without gRPC.
+//!
+//! JSON becomes the message's bytes and the bytes become the request, so that one parser bounds
+//! and refuses whatever callers send.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prost::Message;
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
+};
+use serde_json::Serializer;
+use serde_json::de::Deserializer;
+
+use super::Pages;
+use crate::envoy::Reply;
+use crate::proto::DESCRIPTORS;
+use crate::request::Request;
+use crate::service::DecideError;
+
+/// The largest body; gRPC messages have the same bound.
+pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// The descriptors of the request and its answer.
+static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = LazyLock::new(|| {
+    let pool = DescriptorPool::decode(DESCRIPTORS).ok()?;
+    let of = |name| pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.{name}"));
+    Some((of("RateLimitRequest")?, of("RateLimitResponse")?))
+});
+
+/// Why there is no decision, and for whom that is a fault.
+type Failure = (StatusCode, String);
+
+/// 200 if the request passes, 429 if it is rejected.
+pub(super) async fn decide(State(pages): State<Arc<Pages>>, body: Bytes) -> Response {
+    match answer(&pages, &body).await {
+        Ok((status, json)) => {
+            (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
+        }
+        Err((status, message)) => (status, message + "\n").into_response(),
+    }
+}
+
+async fn answer(pages: &Pages, body: &[u8]) -> Result<(StatusCode, String), Failure> {
+    let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "cannot read own messages".to_owned());
+    let (request, response) = MESSAGES.as_ref().ok_or_else(broken)?;
+    let wrong = |message: String| (StatusCode::BAD_REQUEST, message);
+    let message = message(body, request.clone()).map_err(wrong)?;
+    let request = Request::from_envoy(&message.encode_to_vec(), &pages.bounds)
+        .map_err(|error| wrong(error.to_string()))?;
+    let _place = pages.in_flight.try_acquire().map_err(|_full| {
+        let message = "more calls than --max-in-flight; call again later";
+        (StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
+    })?;
+    let snapshot = pages.service.snapshot();
+    let answer =
+        pages.service.decide(&snapshot, &request, None).await.map_err(|error| match error {
+            DecideError::Request(error) => wrong(error.to_string()),
+            DecideError::Store(error) => {
+                tracing::debug!(%error, "no decision");
+                (StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide".to_owned())
+            }
+        })?;
+    let reply = Reply::of(&request, &answer, pages.style);
+    let status = if reply.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+    json(&reply, response.clone()).map(|json| (status, json)).ok_or_else(broken)
+}
+
+/// Fields that nobody knows are skipped, as in gRPC.
+fn message(body: &[u8], descriptor: MessageDescriptor) -> Result<DynamicMessage, String> {
+    let mut json = Deserializer::from_slice(body);
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let read = DynamicMessage::deserialize_with_options(descriptor, &mut json, &options);
+    let message = read.map_err(|error| format!("the body is no RateLimitRequest: {error}"))?;
+    json.end().map_err(|error| format!("after the request: {error}"))?;
+    Ok(message)
+}
+
+fn json(reply: &Reply, descriptor: MessageDescriptor) -> Option<String> {
+    let message = DynamicMessage::decode(descriptor, reply.encode_to_vec().as_slice()).ok()?;
+    let mut json = Serializer::new(Vec::new());
+    // Numbers as numbers and codes by name, as other services of this kind answer.
+    let options = SerializeOptions::new().stringify_64_bit_integers(false);
+    message.serialize_with_options(&mut json, &options).ok()?;
+    String::from_utf8(json.into_inner()).ok()
+}

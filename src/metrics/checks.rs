@@ -1,0 +1,228 @@
+//! What came of the tests of limits, by domain and dimension.
+//!
+//! These series come and go: with the rules of a reload, and with the values of requests where
+//! rules put those into labels. The exporter keeps every series for ever, so they are kept and
+//! spelled here. Those with values are bounded; beyond the bound the oldest that was not counted
+//! lately goes, and its counts go on in the series `other`, so that sums stay what they are.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::CheckResult;
+use crate::rules::{Domain, RuleSet};
+
+const CHECKS: &str = "rate_limit_check_total";
+const NEAR: &str = "rate_limit_near_limit_total";
+const DROPPED: &str = "rate_limit_metric_series_dropped_total";
+
+const RESULTS: [&str; 3] = ["allowed", "rejected", "shadow_rejected"];
+
+/// The dimension of what no longer has a series of its own.
+const OTHER: &str = "other";
+
+/// How many series that were counted lately are passed over, at most, before one is dropped.
+const SPARED_MAX: usize = 8;
+
+/// The series of all rules in force and of values.
+pub struct Checks {
+    configured: Mutex<BTreeMap<Name, Arc<Series>>>,
+    values: RwLock<Values>,
+    values_max: usize,
+    dropped: AtomicU64,
+    has_warned: AtomicBool,
+}
+
+/// Domain and dimension.
+type Name = (Box<str>, Box<str>);
+
+/// What one domain and dimension have come to.
+#[derive(Default)]
+pub struct Series {
+    results: [AtomicU64; 3],
+    near: AtomicU64,
+}
+
+#[derive(Default)]
+struct Values {
+    series: HashMap<Name, Value>,
+    /// Oldest first.
+    order: VecDeque<Name>,
+    /// By domain.
+    others: BTreeMap<Box<str>, Series>,
+}
+
+#[derive(Default)]
+struct Value {
+    series: Series,
+    counted: AtomicBool,
+}
+
+impl Series {
+    /// Counts one test; `near` where the limit is then used to four fifths or more.
+    pub fn count(&self, result: CheckResult, near: bool) {
+        self.results[result as usize].fetch_add(1, Ordering::Relaxed);
+        if near {
+            self.near.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, other: &Self) {
+        for (own, other) in self.counts().zip(other.counts()) {
+            own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.results.iter().chain([&self.near])
+    }
+}
+
+impl Checks {
+    /// No series yet; at most `values_max` of values.
+    pub fn new(values_max: usize) -> Self {
+        Self {
+            configured: Mutex::default(),
+            values: RwLock::default(),
+            values_max,
+            dropped: AtomicU64::new(0),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// The series of these names from now on: one that was there goes on, the others end.
+    pub(super) fn configure(&self, names: Vec<(&str, &str)>, rules: &RuleSet) -> Vec<Arc<Series>> {
+        let mut configured = self.configured.lock();
+        let mut next = BTreeMap::<Name, Arc<Series>>::new();
+        let mut series = Vec::with_capacity(names.len());
+        for (domain, dimension) in names {
+            let name = (Box::from(domain), Box::from(dimension));
+            let earlier = configured.remove(&name);
+            let own = next.entry(name).or_insert_with(|| earlier.unwrap_or_default());
+            series.push(Arc::clone(own));
+        }
+        *configured = next;
+        self.values.write().retain(|domain| rules.domain(domain).is_some());
+        self.has_warned.store(false, Ordering::Relaxed);
+        series
+    }
+
+    /// Counts one test under a dimension that has values of requests in it.
+    pub fn count_value(&self, domain: &Domain, dimension: String, result: CheckResult, near: bool) {
+        let name = (Box::from(domain.name()), dimension.into_boxed_str());
+        if let Some(value) = self.values.read().series.get(&name) {
+            value.counted.store(true, Ordering::Relaxed);
+            value.series.count(result, near);
+            return;
+        }
+        let mut values = self.values.write();
+        if self.values_max == 0 {
+            return values.other(&name.0).count(result, near);
+        }
+        while values.order.len() >= self.values_max && !values.series.contains_key(&name) {
+            values.drop_oldest();
+            self.note_dropped();
+        }
+        values.entry(name).series.count(result, near);
+    }
+
+    fn note_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                max = self.values_max,
+                "values of requests make more metric series than --metric-max-series; the oldest \
+                 are counted as \"other\""
+            );
+        }
+    }
+
+    /// Adds all series in Prometheus's text format.
+    pub fn render(&self, text: &mut String) {
+        let mut all = BTreeMap::<Name, Series>::new();
+        let mut add = |name: &Name, series: &Series| match all.get(name) {
+            Some(same) => same.add(series),
+            None => all.entry(name.clone()).or_default().add(series),
+        };
+        self.configured.lock().iter().for_each(|(name, series)| add(name, series));
+        let values = self.values.read();
+        values.series.iter().for_each(|(name, value)| add(name, &value.series));
+        for (domain, series) in &values.others {
+            add(&(domain.clone(), OTHER.into()), series);
+        }
+        drop(values);
+        // Writing to a string does not fail.
+        let _ = write_families(text, &all, self.dropped.load(Ordering::Relaxed));
+    }
+}
+
+impl Values {
+    fn entry(&mut self, name: Name) -> &Value {
+        let Self { series, order, .. } = self;
+        series.entry(name).or_insert_with_key(|name| {
+            order.push_back(name.clone());
+            Value::default()
+        })
+    }
+
+    fn drop_oldest(&mut self) {
+        for spared in 0..=SPARED_MAX {
+            let Some(oldest) = self.order.pop_front() else { return };
+            let lately =
+                self.series.get(&oldest).is_some_and(|v| v.counted.swap(false, Ordering::Relaxed));
+            if lately && spared < SPARED_MAX {
+                self.order.push_back(oldest);
+                continue;
+            }
+            if let Some(value) = self.series.remove(&oldest) {
+                self.other(&oldest.0).add(&value.series);
+            }
+            return;
+        }
+    }
+
+    fn other(&mut self, domain: &str) -> &Series {
+        self.others.entry(domain.into()).or_default()
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
+        self.series.retain(|(domain, _), _| keeps(domain));
+        self.order.retain(|(domain, _)| keeps(domain));
+        self.others.retain(|domain, _| keeps(domain));
+    }
+}
+
+fn write_families(
+    text: &mut String,
+    all: &BTreeMap<Name, Series>,
+    dropped: u64,
+) -> std::fmt::Result {
+    writeln!(text, "# HELP {CHECKS} Limits checked, by what came of it\n# TYPE {CHECKS} counter")?;
+    for ((domain, dimension), series) in all {
+        for (result, count) in RESULTS.iter().zip(&series.results) {
+            let labels = labels(domain, dimension);
+            let count = count.load(Ordering::Relaxed);
+            writeln!(text, "{CHECKS}{{{labels},result=\"{result}\"}} {count}")?;
+        }
+    }
+    let about = "Checks that passed and left a fifth of the limit or less";
+    writeln!(text, "\n# HELP {NEAR} {about}\n# TYPE {NEAR} counter")?;
+    for ((domain, dimension), series) in all {
+        let labels = labels(domain, dimension);
+        writeln!(text, "{NEAR}{{{labels}}} {}", series.near.load(Ordering::Relaxed))?;
+    }
+    let about = "Series of values that were dropped at --metric-max-series";
+    writeln!(text, "\n# HELP {DROPPED} {about}\n# TYPE {DROPPED} counter\n{DROPPED} {dropped}\n")
+}
+
+fn labels(domain: &str, dimension: &str) -> String {
+    format!("domain=\"{}\",dimension=\"{}\"", escaped(domain), escaped(dimension))
+}
+
+/// A label's value as Prometheus's text format has it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}

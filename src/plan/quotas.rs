@@ -1,0 +1,62 @@
+//! The groups that a request's quotas form.
+//!
+//! Each descriptor is a group. Those that name the same backend and model are one, as in
+//! envoyproxy/ratelimit, for a gateway that chooses among models: one that is over any of its own
+//! limits is no choice any more, and the request is rejected when none is left.
+
+use crate::decide::{Enforcement, QUOTA_GROUPS_MAX};
+use crate::request::{Entries, RequestError};
+use crate::rules::Role;
+
+/// The entries whose values name a model.
+const BACKEND: &str = "backend_name";
+const MODEL: &str = "model_name_override";
+
+/// The groups so far; a group's number is its index.
+#[derive(Default)]
+pub(super) struct Groups<'a>(Vec<Group<'a>>);
+
+#[derive(PartialEq, Eq)]
+enum Group<'a> {
+    Descriptor(usize),
+    Model { backend: &'a str, model: &'a str },
+}
+
+impl<'a> Groups<'a> {
+    /// What a limit of this role does that the descriptor at `at` meets.
+    ///
+    /// # Errors
+    /// There are more groups than one decision bears.
+    pub(super) fn enforcement(
+        &mut self,
+        role: Role,
+        at: usize,
+        entries: Entries<'a>,
+    ) -> Result<Enforcement, RequestError> {
+        let group = match role {
+            Role::Enforced => return Ok(Enforcement::Enforced),
+            Role::Shadow => return Ok(Enforcement::Shadow),
+            Role::Quota => Group::of(at, entries),
+        };
+        let index = self.0.iter().position(|earlier| *earlier == group).unwrap_or_else(|| {
+            self.0.push(group);
+            self.0.len() - 1
+        });
+        let number = u8::try_from(index).ok().filter(|_| index < QUOTA_GROUPS_MAX);
+        number.map(Enforcement::Quota).ok_or_else(|| {
+            let message =
+                format!("meet more than {QUOTA_GROUPS_MAX} quotas; ask in several requests");
+            RequestError { field: "descriptors".to_owned(), message }
+        })
+    }
+}
+
+impl<'a> Group<'a> {
+    fn of(at: usize, entries: Entries<'a>) -> Self {
+        let value = |name| entries.clone().find(|(key, _)| *key == name).map_or("", |(_, v)| v);
+        match (value(BACKEND), value(MODEL)) {
+            ("", "") => Self::Descriptor(at),
+            (backend, model) => Self::Model { backend, model },
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What the levels of a path mean for the keys and the metrics of the rule where it ends.
+
+use crate::rules::rule::Segment;
+
+/// One level of a path.
+#[derive(Clone)]
+pub(super) struct Step {
+    key: Box<str>,
+    /// As configured: a value, a wildcard, or empty for every value.
+    value: Box<str>,
+    options: Options,
+}
+
+/// What a level asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    /// All values of its wildcard share one counter.
+    pub(super) shares: bool,
+    /// The value that a request brings stands in metrics.
+    pub(super) value_to_metric: bool,
+}
+
+impl Step {
+    pub(super) fn new(key: &str, value: &str, options: Options) -> Self {
+        Self { key: key.into(), value: value.into(), options }
+    }
+
+    /// Whether requests bring different values here, each with counters of its own.
+    fn varies(&self) -> bool {
+        (self.value.is_empty() || self.value.contains('*')) && !self.options.shares
+    }
+}
+
+/// By level the wildcard that stands for every value; empty where none does.
+pub(super) fn shared(steps: &[Step]) -> Box<[Option<Box<str>>]> {
+    let depth = steps.iter().rposition(|step| step.options.shares).map_or(0, |last| last + 1);
+    let pattern = |step: &Step| step.options.shares.then(|| step.value.clone());
+    steps[..depth].iter().map(pattern).collect()
+}
+
+/// The path as metrics tell it where values stand in it; else empty, for then it is the rule's.
+pub(super) fn segments(steps: &[Step], detailed: bool) -> Box<[Segment]> {
+    let tells = |step: &Step| step.varies() && (detailed || step.options.value_to_metric);
+    if !steps.iter().any(tells) {
+        return Box::default();
+    }
+    let segment = |step: &Step| {
+        if tells(step) {
+            Segment::Value(step.key.clone())
+        } else if step.value.is_empty() {
+            Segment::Configured(step.key.clone())
+        } else {
+            Segment::Configured(format!("{}={}", step.key, step.value).into())
+        }
+    };
+    steps.iter().map(segment).collect()
+}

@@ -1,0 +1,233 @@
+//! One rule: what it does with the requests whose descriptor ends at it.
+
+use prost_types::Struct;
+
+use super::tree::Level;
+use crate::key::Tail;
+use crate::limit::{Limit, Shape};
+
+/// A configured node that a descriptor can match.
+#[derive(Debug)]
+pub struct Rule {
+    pub(super) path: Box<str>,
+    pub(super) kind: Kind,
+    pub(super) role: Role,
+    /// By level: the wildcard whose values share one counter, where there is one; without any, empty.
+    pub(super) shared: Box<[Option<Box<str>>]>,
+    /// What values make of the path in metrics; without any, empty.
+    pub(super) segments: Box<[Segment]>,
+    pub(super) metadata: Option<Struct>,
+    pub(super) raw_body: Option<Box<str>>,
+    pub(super) below: Level,
+}
+
+/// What a rule does with the requests that end at it.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Exempt,
+    Unlimited(Unlimited),
+    Limited(Box<[RuleLimit]>),
+}
+
+/// What a rule's limits do to requests that do not fit them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Reject them.
+    Enforced,
+    /// Only report: `shadow_mode`.
+    Shadow,
+    /// Reject them where all the quotas that a request meets are over: `quota_mode`.
+    Quota,
+}
+
+/// A level of a rule's path, as metrics tell it.
+#[derive(Debug)]
+pub(crate) enum Segment {
+    /// As the configuration has it.
+    Configured(Box<str>),
+    /// The key, and the value that the request brings.
+    Value(Box<str>),
+}
+
+/// A rule that counts nothing and says so: `unlimited: true`.
+#[derive(Debug)]
+pub struct Unlimited {
+    pub(super) name: Box<str>,
+    pub(super) replaces: Box<[Box<str>]>,
+    pub(super) id: usize,
+}
+
+/// One limit of a rule.
+#[derive(Debug)]
+pub struct RuleLimit {
+    pub(super) name: Box<str>,
+    pub(super) replaces: Box<[Box<str>]>,
+    pub(super) limit: Limit,
+    pub(super) id: usize,
+    pub(super) ordinal: u8,
+    pub(super) key_tail: Tail,
+}
+
+impl Rule {
+    /// Its place in the configuration, such as `user_id` or `tenant=acme/path`.
+    ///
+    /// For people: keys and values stand in it as they are, so two rules can share a path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// All the limits that hold here; none where the rule exempts or is unlimited.
+    pub fn limits(&self) -> &[RuleLimit] {
+        match &self.kind {
+            Kind::Limited(limits) => limits,
+            Kind::Exempt | Kind::Unlimited(_) => &[],
+        }
+    }
+
+    /// The rule as one that says `unlimited: true`.
+    pub fn unlimited(&self) -> Option<&Unlimited> {
+        match &self.kind {
+            Kind::Unlimited(unlimited) => Some(unlimited),
+            Kind::Exempt | Kind::Limited(_) => None,
+        }
+    }
+
+    /// What its limits do to requests that do not fit.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// By level: the wildcard that stands for every value in the keys of counters. Beyond the end
+    /// of the slice, none does.
+    pub(crate) fn shared(&self) -> &[Option<Box<str>>] {
+        &self.shared
+    }
+
+    /// Whether all values of some wildcard on its path share one counter: `share_threshold`.
+    pub fn shares(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
+    /// The path as metrics tell it where values stand in it; else empty.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether values of requests become its metrics' labels: `detailed_metric`, `value_to_metric`.
+    pub fn tells_values(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
+    /// What the limits file wants told to the proxy of requests that meet this rule.
+    pub const fn metadata(&self) -> Option<&Struct> {
+        self.metadata.as_ref()
+    }
+
+    /// The body of answers to requests that this rule rejects.
+    pub fn raw_body(&self) -> Option<&str> {
+        self.raw_body.as_deref()
+    }
+
+    /// Whether rules are nested below it.
+    pub fn is_inner(&self) -> bool {
+        !self.below.is_empty()
+    }
+
+    /// The names of the limits that its own ones stand in for.
+    pub(crate) fn replaces(&self) -> impl Iterator<Item = &str> {
+        let unlimited = self.unlimited().into_iter().flat_map(|unlimited| &unlimited.replaces);
+        let limits = self.limits().iter().flat_map(|limit| &limit.replaces);
+        unlimited.chain(limits).map(|name| &**name)
+    }
+
+    pub(super) fn take_ids(&mut self, ids: &mut std::ops::RangeFrom<usize>) {
+        match &mut self.kind {
+            Kind::Exempt => {}
+            Kind::Unlimited(unlimited) => unlimited.id = next(ids),
+            Kind::Limited(limits) => limits.iter_mut().for_each(|limit| limit.id = next(ids)),
+        }
+    }
+}
+
+fn next(ids: &mut std::ops::RangeFrom<usize>) -> usize {
+    let id = ids.start;
+    ids.start += 1;
+    id
+}
+
+impl Kind {
+    /// The same, with limits that also count rejected requests.
+    pub(super) fn into_counted(mut self) -> Self {
+        if let Self::Limited(limits) = &mut self {
+            limits.iter_mut().for_each(|one| one.limit = one.limit.into_counted());
+        }
+        self
+    }
+}
+
+impl Role {
+    /// As limits files and tables call it; enforced needs no word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "",
+            Self::Shadow => "shadow",
+            Self::Quota => "quota",
+        }
+    }
+}
+
+impl Unlimited {
+    /// Its `name`, else the rule's path.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number among all limits of the rule set.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+}
+
+impl RuleLimit {
+    /// Its `name`, else the rule's path: the metric label `dimension`. Names can repeat.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of the limits that this one stands in for: `replaces`.
+    pub fn replaces(&self) -> impl Iterator<Item = &str> {
+        self.replaces.iter().map(|name| &**name)
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Its number among all limits of the rule set, from 0 to
+    /// [`super::RuleSet::limits_count`].
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Which one it is among the limits of its rule that have the same algorithm, period and
+    /// sub-windows: what keeps their counters apart. 0 where it is the first or the only one.
+    pub fn ordinal(&self) -> u8 {
+        self.ordinal
+    }
+
+    /// What ends the keys of its counters.
+    pub(crate) fn key_tail(&self) -> &Tail {
+        &self.key_tail
+    }
+
+    /// Whether a state of the one would be read as a state of the other.
+    pub(super) fn counts_like(&self, other: &Limit) -> bool {
+        let grid = |limit: &Limit| match limit.shape() {
+            Shape::SlidingWindowCounter(sub_windows) => Some(sub_windows.count),
+            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::Bucket(_) => None,
+        };
+        let shape = |limit: &Limit| (limit.algorithm(), limit.period_ms(), grid(limit));
+        shape(&self.limit) == shape(other)
+    }
+}
