@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
 pub use self::store::{Store, StoreUrl};
@@ -135,7 +135,7 @@ pub struct Serve {
     #[arg(long, env = "TIDEGATE_HEADERS", default_value = "off", value_parser = headers, value_name = "off|x-ratelimit|draft")]
     pub headers: Headers,
     /// Whether answers to Envoy tell the rules met, those that reject, and their metadata
-    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", value_parser = on_or_off, value_name = "on|off")]
+    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
     pub dynamic_metadata: bool,
     /// Metric series with values of requests in their labels, which detailed_metric and
     /// value_to_metric ask for; beyond it the oldest are counted as `other`

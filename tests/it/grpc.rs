@@ -4,6 +4,7 @@
 mod envoy;
 mod hostile;
 mod refused;
+mod told;
 
 use std::time::Duration;
 

@@ -1,6 +1,9 @@
 //! The HTTP port: probes, metrics, and the limits in force.
 #![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
+mod json;
+mod labels;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -22,6 +22,7 @@ mod redis_access;
 mod redis_ring;
 mod redis_slot;
 mod redis_store;
+mod reference;
 mod script_runs;
 mod secure_link;
 mod spread;

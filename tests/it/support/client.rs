@@ -312,12 +312,30 @@ impl Page {
     /// # Panics
     /// When the answer is not HTTP.
     pub fn get(addr: SocketAddr, path: &str) -> Self {
+        Self::ask(
+            addr,
+            &format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"),
+        )
+    }
+
+    /// Posts `body` to `path`.
+    ///
+    /// # Panics
+    /// When the answer is not HTTP.
+    pub fn post(addr: SocketAddr, path: &str, body: &str) -> Self {
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
+        Self::ask(addr, &format!("{head}Content-Length: {length}\r\n\r\n{body}"))
+    }
+
+    fn ask(addr: SocketAddr, request: &str) -> Self {
         let mut stream = TcpStream::connect(addr).expect("the HTTP port listens");
         stream.set_read_timeout(Some(CALL_DEADLINE)).expect("a deadline can be set");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("a request can be sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        // A server that refuses a request need not read it to its end.
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).expect("an answer in UTF-8");
         let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         Self {

@@ -1,0 +1,85 @@
+//! `POST /json`.
+
+use serde_json::{Value, json};
+
+use crate::support::client::{Page, Served};
+
+const EDGE: &str = "
+domain: edge
+raw_body: slow down
+descriptors:
+  - key: user
+    rate_limit: { limit: 2, period: 36500d }
+";
+
+fn post(served: &Served, body: &str) -> Page {
+    Page::post(served.tidegate.http, "/json", body)
+}
+
+fn user(hits: &Value) -> String {
+    let entries = json!([{ "key": "user", "value": "alice" }]);
+    json!({ "domain": "edge", "descriptors": [{ "entries": entries, "hitsAddend": hits }] })
+        .to_string()
+}
+
+#[test]
+fn a_request_that_passes_is_200_and_one_that_is_rejected_429() {
+    let served = Served::with_limits(EDGE);
+    let page = post(&served, &user(&json!(2)));
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(page.head.contains("content-type: application/json"), "{}", page.head);
+    let answer: Value = serde_json::from_str(&page.body).unwrap();
+    assert_eq!(answer["overallCode"], "OK");
+    assert_eq!(answer["statuses"][0]["currentLimit"]["requestsPerUnit"], 2, "{answer}");
+    let page = post(&served, &user(&json!("1")));
+    assert_eq!(page.status, 429, "64-bit numbers may be text, as proto JSON has them");
+    let answer: Value = serde_json::from_str(&page.body).unwrap();
+    assert_eq!(answer["overallCode"], "OVER_LIMIT");
+    assert_eq!(answer["dynamicMetadata"]["rejected"], json!(["user"]));
+    assert_eq!(answer["rawBody"], "c2xvdyBkb3du");
+}
+
+#[test]
+fn names_as_in_the_proto_file_are_understood_and_unknown_ones_skipped() {
+    let served = Served::with_limits(EDGE);
+    let body = r#"{"domain":"edge","hits_addend":1,"descriptors":[{"entries":[{"key":"user","value":"a"}],"newer":1}]}"#;
+    assert_eq!(post(&served, body).status, 200);
+}
+
+#[test]
+fn what_is_no_request_is_400_and_says_why() {
+    let served = Served::with_limits(EDGE);
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (body, says) in [
+        ("", "the body is no RateLimitRequest"),
+        ("{", "the body is no RateLimitRequest"),
+        ("[]", "the body is no RateLimitRequest"),
+        ("{} {}", "after the request"),
+        (deep.as_str(), "the body is no RateLimitRequest"),
+        (r#"{"domain":7}"#, "the body is no RateLimitRequest"),
+        (r#"{"domain":"edge"}"#, "descriptors"),
+        (r#"{"descriptors":[{"entries":[{"key":"a"}]}]}"#, "domain"),
+        (r#"{"domain":"edge","descriptors":[{}]}"#, "entries"),
+        (
+            r#"{"domain":"edge","descriptors":[{"entries":[{"key":"a"}],"limit":{"unit":99}}]}"#,
+            "limit",
+        ),
+        (
+            r#"{"domain":"edge","descriptors":[{"entries":[{"key":"a"}],"hitsAddend":-1}]}"#,
+            "the body",
+        ),
+    ] {
+        let page = post(&served, body);
+        assert_eq!(page.status, 400, "{body:.80}: {page:?}");
+        assert!(page.body.contains(says), "{body:.80}: {}", page.body);
+    }
+    assert_eq!(post(&served, &user(&json!(1))).status, 200, "the next one is decided");
+}
+
+#[test]
+fn a_body_beyond_the_bound_is_refused() {
+    let served = Served::with_limits(EDGE);
+    let page = post(&served, &format!("{{\"domain\":\"{}\"}}", "x".repeat(5 << 20)));
+    assert_eq!(page.status, 413);
+    assert_eq!(Page::get(served.tidegate.http, "/json").status, 405);
+}
