@@ -108,6 +108,7 @@ fn status_of(error: DecideError) -> Status {
                 StoreError::Timeout => Status::unavailable("the store did not answer in time"),
                 // What the store said may name hosts and keys: that is for the log.
                 StoreError::Unavailable(_)
+                | StoreError::Lost(_)
                 | StoreError::Refused(_)
                 | StoreError::Broken(_)
                 | StoreError::Garbled(_) => {

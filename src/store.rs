@@ -62,9 +62,11 @@ impl Source {
 pub enum StoreError {
     /// It did not answer in time: the hits may have been taken.
     Timeout,
-    /// It cannot be reached: nothing was taken.
+    /// It cannot be reached, so nothing was sent: nothing was taken.
     Unavailable(String),
-    /// It answered with an error: nothing was taken.
+    /// The connection broke before the answer came: the hits may have been taken.
+    Lost(String),
+    /// It answered with an error: nothing was taken, but see [`StoreError::may_have_taken`].
     Refused(String),
     /// A key holds what is no state: nothing was taken.
     Broken(String),
@@ -73,7 +75,7 @@ pub enum StoreError {
 }
 
 /// Values of the metric label `kind` that are not Redis's words.
-const OWN_KINDS: [&str; 5] = ["timeout", "unavailable", "refused", "broken", "garbled"];
+const OWN_KINDS: [&str; 6] = ["timeout", "unavailable", "lost", "refused", "broken", "garbled"];
 
 /// What Redis says at the start of an error, and the value of the metric label `kind` for it.
 const CODES: [(&str, &str); 13] = [
@@ -111,6 +113,7 @@ impl StoreError {
         match self {
             Self::Timeout => "timeout",
             Self::Unavailable(_) => "unavailable",
+            Self::Lost(_) => "lost",
             Self::Refused(why) => {
                 let code = CODES.iter().find(|(code, _)| why.contains(code));
                 code.map_or("refused", |(_, kind)| kind)
@@ -126,17 +129,19 @@ impl StoreError {
     }
 
     /// Whether the hits may have been taken all the same.
-    pub const fn may_have_taken(&self) -> bool {
+    pub fn may_have_taken(&self) -> bool {
         match self {
-            Self::Timeout | Self::Garbled(_) => true,
-            Self::Unavailable(_) | Self::Refused(_) | Self::Broken(_) => false,
+            Self::Timeout | Self::Lost(_) | Self::Garbled(_) => true,
+            // The client closes a connection that said so, and every run under way there gets it.
+            Self::Refused(_) => self.kind() == "clusterdown",
+            Self::Unavailable(_) | Self::Broken(_) => false,
         }
     }
 
     /// Whether the server as a whole cannot decide for a while.
     pub fn is_of_the_server(&self) -> bool {
         match self {
-            Self::Timeout | Self::Unavailable(_) => true,
+            Self::Timeout | Self::Unavailable(_) | Self::Lost(_) => true,
             Self::Refused(_) => matches!(
                 self.kind(),
                 "readonly" | "loading" | "masterdown" | "clusterdown" | "busy" | "noauth"
@@ -151,6 +156,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::Timeout => f.write_str("the store did not answer in time"),
             Self::Unavailable(why) => write!(f, "the store cannot be reached: {why}"),
+            Self::Lost(why) => write!(f, "the connection to the store broke: {why}"),
             Self::Refused(why) => write!(f, "the store refused: {why}"),
             Self::Broken(why) => write!(f, "a key holds what is no state: {why}"),
             Self::Garbled(what) => write!(f, "the store's answer cannot be read: {what}"),

@@ -193,6 +193,7 @@ mod tests {
     fn what_the_store_may_have_taken_is_not_charged() {
         let (fallback, _) = fallback(1);
         assert!(decide(&fallback, take(3), StoreError::Timeout));
+        assert!(decide(&fallback, take(1), StoreError::Lost("connection closed".into())));
         assert!(decide(&fallback, take(2), down()));
         assert_eq!(charged(&fallback), [2]);
     }

@@ -1,6 +1,8 @@
 //! What callers get while Redis does not answer, and afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+mod lost;
+
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -16,6 +18,18 @@ fn served(redis: &RedisServer, more: &[&str]) -> Served {
     let url = redis.url();
     let args = [&["--store", &url, "--store-timeout", "100ms"], more].concat();
     Served::with(&[LIMITS], &args)
+}
+
+/// Requests that the store did not decide, by the kind of why.
+fn store_errors(served: &Served, kind: &str) -> u64 {
+    let name = format!("rate_limit_store_errors_total{{kind=\"{kind}\"}} ");
+    let metrics = served.page("/metrics").body;
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    count.unwrap_or_else(|| panic!("{name}{metrics}")).parse().unwrap()
+}
+
+async fn left(caller: &Caller, name: &str) -> u64 {
+    caller.quota(&user(name)).await.unwrap().statuses[0].remaining
 }
 
 fn user(name: &str) -> Request {
@@ -58,10 +72,9 @@ async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
     redis.restart();
     until_the_store_decides(&caller).await;
     // The server came back empty: three hits are charged, and three are left.
-    let left = async || caller.quota(&user("a")).await.unwrap().statuses[0].remaining;
-    until("what was admitted is charged", async || left().await == 3).await;
+    until("what was admitted is charged", async || left(&caller, "a").await == 3).await;
     assert_eq!(asked(&caller, "a").await, (true, STORE));
-    assert_eq!(left().await, 2);
+    assert_eq!(left(&caller, "a").await, 2);
     let log = served.tidegate.log();
     assert_eq!(log.matches("does not answer").count(), 1, "one line an outage: {log}");
 }

@@ -90,16 +90,17 @@ impl Link {
                 let reply = if asking { self.ask(call).await } else { self.evalsha(call).await };
                 match reply {
                     Err(error) if is_unknown_script(&error) && loads < LOADS_MAX => {
-                        self.load().await?;
+                        // Nothing ran, so that whatever fails here took nothing.
+                        self.load().await.map_err(|error| store_error(&error))?;
                         loads += 1;
                     }
-                    result => return result,
+                    result => return result.map_err(|error| run_error(&error)),
                 }
             }
         };
         // fred's futures take many kilobytes. Whoever waits has a deadline of their own; a run that
         // is never answered ends with its connection, which fred gives up.
-        Box::pin(run).await.map_err(|error| store_error(&error))
+        Box::pin(run).await
     }
 
     /// What the server does when its memory is full, if it has a bound that it could reach.
@@ -220,9 +221,37 @@ fn is_unknown_script(error: &Error) -> bool {
     error.details().starts_with("NOSCRIPT")
 }
 
+/// What fred says of commands that it did not write to a connection, as of 10.1.0. All else that is
+/// in its own words can be of a command that was: its connection broke, or its router ended.
+const NOT_SENT: [&str; 3] =
+    ["Failed to route command.", "Failed to send command to router.", "Client is not initialized."];
+
+/// Whether the words are fred's. Those of Redis begin with a code, such as `ERR`.
+fn is_of_the_client(error: &Error) -> bool {
+    let code = error.details().split(' ').next().unwrap_or_default();
+    *error.kind() == ErrorKind::Unknown && code.contains(|c: char| c.is_ascii_lowercase())
+}
+
+/// What the error of a script run means. An `IO` error is always of a run that was sent, in part at
+/// least; one that was `Canceled` still waited to be.
+fn run_error(error: &Error) -> StoreError {
+    let details = error.details();
+    let in_own_words = is_of_the_client(error) && !NOT_SENT.contains(&details);
+    if *error.kind() == ErrorKind::IO || in_own_words {
+        return StoreError::Lost(details.to_owned());
+    }
+    if *error.kind() == ErrorKind::NotFound {
+        // No bytes where the answer ought to be.
+        return StoreError::Garbled(details.to_owned());
+    }
+    store_error(error)
+}
+
+/// What the error of anything but a script run means, which took nothing.
 fn store_error(error: &Error) -> StoreError {
     let details = error.details().to_owned();
     match error.kind() {
+        _ if is_of_the_client(error) => StoreError::Unavailable(details),
         ErrorKind::Timeout => StoreError::Timeout,
         ErrorKind::IO
         | ErrorKind::Tls
@@ -239,5 +268,44 @@ fn store_error(error: &Error) -> StoreError {
         | ErrorKind::Cluster
         | ErrorKind::Sentinel
         | ErrorKind::NotFound => StoreError::of_redis(details),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_whether_its_run_may_have_been_sent() {
+        let of = |kind, details: &'static str| run_error(&Error::new(kind, details)).kind();
+        for (kind, details, wanted) in [
+            (ErrorKind::IO, "Connection closed.", "lost"),
+            (ErrorKind::IO, "Unresponsive connection.", "lost"),
+            (ErrorKind::Unknown, "Too many failed write attempts.", "lost"),
+            (ErrorKind::Unknown, "channel closed", "lost"),
+            (ErrorKind::Timeout, "Request timed out.", "timeout"),
+            (ErrorKind::Protocol, "Invalid frame type prefix.", "garbled"),
+            (ErrorKind::NotFound, "Cannot parse into bytes.", "garbled"),
+            (ErrorKind::Unknown, "Failed to route command.", "unavailable"),
+            (ErrorKind::Unknown, "Client is not initialized.", "unavailable"),
+            (ErrorKind::Canceled, "Canceled.", "unavailable"),
+            (ErrorKind::Backpressure, "Max command buffer length exceeded.", "unavailable"),
+            (ErrorKind::Unknown, "OOM command not allowed", "oom"),
+            (ErrorKind::Unknown, "ERR unknown command", "refused"),
+            (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", "broken"),
+        ] {
+            assert_eq!(of(kind, details), wanted, "{details}");
+        }
+    }
+
+    #[test]
+    fn whatever_fails_that_is_no_run_took_nothing() {
+        for (kind, details) in [
+            (ErrorKind::IO, "Connection closed."),
+            (ErrorKind::Unknown, "channel closed"),
+            (ErrorKind::Canceled, "Canceled."),
+        ] {
+            assert_eq!(store_error(&Error::new(kind, details)).kind(), "unavailable", "{details}");
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Node {
         if let Some(alarm_us) = todo.alarm_us {
             tokio::spawn(Arc::clone(self).watch(alarm_us));
         }
-        let given_up = |_gone| Err(StoreError::Unavailable("the run was given up".to_owned()));
+        let given_up = |_gone| Err(StoreError::Lost("the run was given up".to_owned()));
         todo.answer.await.unwrap_or_else(given_up)
     }
 

@@ -39,11 +39,15 @@ pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decis
         .filter_map(|(part, decision)| undo(part, &decision.as_ref().ok()?.statuses, outcome))
         .collect();
     let undone = on_all(undos.iter().map(Part::request), at_ms).await;
+    if let Some(error) = failure(&decided, &undone) {
+        return Err(error);
+    }
 
     let count = parts.iter().map(|part| part.asks.len()).sum();
     let mut statuses = vec![Status::UNKNOWN; count];
     for (part, decision) in parts.iter().zip(decided) {
-        for (at, status) in part.places.iter().zip(decision?.statuses) {
+        let statuses_of_part = decision.into_iter().flat_map(|decision| decision.statuses);
+        for (at, status) in part.places.iter().zip(statuses_of_part) {
             statuses[*at] = status;
         }
     }
@@ -58,6 +62,21 @@ pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decis
         }
     }
     Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
+}
+
+/// Why there is no decision, if a part has none: where hits may be taken, an error that says so.
+fn failure(
+    decided: &[Result<Decision, StoreError>],
+    undone: &[Result<Decision, StoreError>],
+) -> Option<StoreError> {
+    let mut errors = decided.iter().filter_map(|decision| decision.as_ref().err());
+    let first = errors.clone().next()?;
+    if let Some(error) = errors.find(|error| error.may_have_taken()) {
+        return Some(error.clone());
+    }
+    let kept = undone.iter().find_map(|undone| undone.as_ref().err());
+    let lost = |error| StoreError::Lost(format!("{first}; hits stay taken elsewhere: {error}"));
+    Some(kept.map_or_else(|| first.clone(), lost))
 }
 
 impl Part {
@@ -117,7 +136,7 @@ pub(super) async fn on_all(
         running.spawn(async move { (at, target.decide(asks, at_ms).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())
-        .map(|_| Err(StoreError::Unavailable("the run was given up".to_owned())))
+        .map(|_| Err(StoreError::Lost("the run was given up".to_owned())))
         .collect();
     while let Some(joined) = running.join_next().await {
         if let Ok((at, decision)) = joined {
@@ -125,4 +144,25 @@ pub(super) async fn on_all(
         }
     }
     decisions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_so_where_any_hits_may_be_taken() {
+        let took = || Ok(Decision::without_limits());
+        let down = || Err(StoreError::Unavailable("down".to_owned()));
+        let late = || Err(StoreError::Timeout);
+        let of = |decided: &[_], undone: &[_]| failure(decided, undone).map(|error| error.kind());
+        assert_eq!(of(&[took(), took()], &[]), None);
+        // A rejected request, whose undo failed.
+        assert_eq!(of(&[took(), took()], &[down()]), None);
+        assert_eq!(of(&[took(), down()], &[took()]), Some("unavailable"));
+        assert_eq!(of(&[took(), down()], &[down()]), Some("lost"));
+        assert_eq!(of(&[took(), down()], &[late()]), Some("lost"));
+        assert_eq!(of(&[down(), late()], &[]), Some("timeout"));
+        assert_eq!(of(&[down(), down()], &[]), Some("unavailable"));
+    }
 }
