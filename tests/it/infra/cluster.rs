@@ -29,8 +29,7 @@ fn a_cluster_takes_writes_on_every_shard_and_sends_elsewhere_what_is_not_there()
     for key in ["a", "b", "c", "d"] {
         let slot = cluster.slot_of(key.as_bytes());
         let master = cluster.master_of(slot);
-        assert_eq!(cluster.command(master, &["SET", key, "1"]), ok());
-        assert_eq!(cluster.command(master, &["WAIT", "1", "5000"]), Reply::Int(1));
+        assert_eq!(cluster.server(master).replicated(1, &["SET", key, "1"]), ok());
         let other = (master + 1) % SHARDS;
         let moved = error(cluster.command(other, &["SET", key, "1"]));
         assert_eq!(moved, format!("MOVED {slot} {}", cluster.addresses()[master]));
@@ -52,8 +51,7 @@ fn a_cluster_s_url_names_all_nodes_to_the_client() {
 #[test]
 fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
     let mut cluster = Cluster::start();
-    assert_eq!(cluster.command(0, &["SET", "{b}kept", "1"]), ok());
-    assert_eq!(cluster.command(0, &["WAIT", "1", "5000"]), Reply::Int(1));
+    assert_eq!(cluster.server(0).replicated(1, &["SET", "{b}kept", "1"]), ok());
     let start = Instant::now();
     cluster.kill(0);
     let master = cluster.wait_for_failover(0, FAILOVER_DEADLINE);

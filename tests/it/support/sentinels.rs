@@ -48,11 +48,8 @@ impl Sentinels {
         for replica in &servers[1..] {
             expect_ok(replica, &["REPLICAOF", "127.0.0.1", &port]);
         }
-        let linked = |replica: &RedisServer| {
-            field(&replica.info("replication"), "master_link_status") == Some("up")
-        };
         // Sentinels look for replicas when they first see the master, and seldom later.
-        process::wait_until(READY_DEADLINE, || servers[1..].iter().all(linked).then_some(()))
+        process::wait_until(READY_DEADLINE, || servers[1..].iter().all(is_linked).then_some(()))
             .expect("the replicas are linked in time");
         let sentinels = start_all(SENTINELS, Launch { sentinel: true, ..Launch::default() });
         for (sentinel, down_after_ms) in sentinels.iter().zip(DOWN_AFTER_MS) {
@@ -136,11 +133,7 @@ impl Sentinels {
     /// # Panics
     /// When that takes longer than `deadline`.
     pub fn wait_for_replica(&self, at: usize, deadline: Duration) {
-        let follows = || {
-            let info = self.servers[at].info("replication");
-            (field(&info, "master_link_status") == Some("up")).then_some(())
-        };
-        process::wait_until(deadline, follows)
+        process::wait_until(deadline, || is_linked(&self.servers[at]).then_some(()))
             .unwrap_or_else(|| panic!("server {at} is no replica in time: {self:?}"));
     }
 
@@ -194,7 +187,17 @@ fn watch_often(sentinel: &RedisServer, port: &str, down_after_ms: &str) {
 }
 
 fn is_master(server: &RedisServer) -> bool {
-    field(&server.info("replication"), "role") == Some("master")
+    says(server, "role", "master")
+}
+
+fn is_linked(replica: &RedisServer) -> bool {
+    says(replica, "master_link_status", "up")
+}
+
+/// Whether the server says so of its replication now.
+fn says(server: &RedisServer, name: &str, value: &str) -> bool {
+    let info = server.try_command(&["INFO", "replication"]);
+    info.is_ok_and(|info| field(&info.into_text(), name) == Some(value))
 }
 
 fn expect_ok(server: &RedisServer, args: &[&str]) {

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -21,12 +22,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::process;
-use super::resp::{ask, field};
+use super::resp::{Connection, ask, field};
 
 pub use super::resp::Reply;
 
 /// From the start of a server to its first answer.
 const START_DEADLINE: Duration = Duration::from_secs(10);
+
+/// From a write until replicas have it.
+const REPLICATION_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Ports tried for one server before its start counts as failed.
 const PORTS_TRIED_MAX: u32 = 10;
@@ -190,6 +194,31 @@ impl RedisServer {
         ask(self.port, args).unwrap_or_else(|error| {
             panic!("no reply from {:?} on port {}: {error}", self.version, self.port)
         })
+    }
+
+    /// As [`RedisServer::command`], where the server may be about to close its connections: a
+    /// sentinel that changes its role makes it do so.
+    ///
+    /// # Errors
+    /// When no reply comes.
+    pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
+        ask(self.port, args)
+    }
+
+    /// Sends a command that writes, and waits until so many replicas have what it wrote. A replica
+    /// that has just synchronized is linked, and yet gets what is written only up to a second
+    /// later; and WAIT waits for what its own connection wrote, and for nothing else.
+    ///
+    /// # Panics
+    /// When they do not have it in time.
+    pub fn replicated(&self, replicas: i64, args: &[&str]) -> Reply {
+        let mut connection = Connection::open(self.port).expect("a connection");
+        connection.wait_at_most(2 * REPLICATION_DEADLINE);
+        let reply = connection.command(args).expect("a reply");
+        let deadline_ms = REPLICATION_DEADLINE.as_millis().to_string();
+        let waited = connection.command(&["WAIT", &replicas.to_string(), &deadline_ms]);
+        assert_eq!(waited.expect("a reply"), Reply::Int(replicas), "replicas of {self:?}");
+        reply
     }
 
     /// All keys, in no order.
