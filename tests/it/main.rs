@@ -7,6 +7,7 @@ mod cluster;
 mod deny_cache;
 mod dice;
 mod draw;
+mod envoy;
 mod exact;
 mod faults;
 mod files;

@@ -8,6 +8,7 @@
 pub mod acl;
 pub mod client;
 pub mod cluster;
+pub mod envoy;
 pub mod load;
 pub mod process;
 pub mod proxy;
@@ -17,3 +18,5 @@ pub mod servers;
 pub mod stores;
 pub mod tidegate;
 pub mod tls;
+pub mod upstream;
+pub mod web;

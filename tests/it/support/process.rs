@@ -14,7 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often [`wait_until`] looks.
+/// How often [`wait_until`] and [`eventually`] look.
 const POLL: Duration = Duration::from_millis(5);
 
 type Order = (Command, Sender<io::Result<Child>>);
@@ -83,5 +83,22 @@ pub fn wait_until<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) ->
             return None;
         }
         thread::sleep(POLL);
+    }
+}
+
+/// As [`wait_until`], where looking takes a while.
+pub async fn eventually<T>(
+    deadline: Duration,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return Some(found);
+        }
+        if start.elapsed() >= deadline {
+            return None;
+        }
+        tokio::time::sleep(POLL).await;
     }
 }

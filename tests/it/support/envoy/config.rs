@@ -1,0 +1,116 @@
+//! An Envoy's configuration: `front.yaml`, and what a test merges into it in Envoy's own words.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::support::upstream::Upstream;
+
+const LISTENER: &str = "/static_resources/listeners/0";
+const HTTP: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+const HOST: &str = "/route_config/virtual_hosts/0";
+
+/// A configuration in the making. What is merged: fields of a mapping one by one, all else whole.
+#[derive(Clone, Debug)]
+pub struct Config(Value);
+
+impl Config {
+    /// Everything goes to `upstream` once the service at `service` allows it; nothing is limited
+    /// yet. The domain is `edge`.
+    pub fn new(service: SocketAddr, upstream: &Upstream) -> Self {
+        let mut config = Self(yaml(include_str!("front.yaml")));
+        let clusters = [("tidegate", service), ("echo", upstream.http), ("grpc", upstream.grpc)];
+        for (at, (name, addr)) in clusters.into_iter().enumerate() {
+            let cluster = config.at(&format!("/static_resources/clusters/{at}"));
+            assert_eq!(cluster["name"], name);
+            let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint";
+            let endpoint = cluster.pointer_mut(endpoint).expect("an endpoint");
+            endpoint["address"]["socket_address"]["port_value"] = json!(addr.port());
+        }
+        config
+    }
+
+    /// Fields of the rate limit filter.
+    pub fn filter(mut self, fields: &str) -> Self {
+        let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
+        let at = filters.len() - 2;
+        merge(&mut filters[at]["typed_config"], yaml(fields));
+        self
+    }
+
+    /// One more filter, right before the rate limit filter.
+    pub fn before(mut self, filter: &str) -> Self {
+        let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
+        filters.insert(filters.len() - 2, yaml(filter));
+        self
+    }
+
+    /// One more rate limit filter with fields of its own, before those that are there.
+    pub fn another_filter(mut self, name: &str, fields: &str) -> Self {
+        let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
+        let mut filter = filters[filters.len() - 2].clone();
+        filter["name"] = json!(name);
+        merge(&mut filter["typed_config"], yaml(fields));
+        filters.insert(0, filter);
+        self
+    }
+
+    /// Fields of the connection manager.
+    pub fn http(mut self, fields: &str) -> Self {
+        merge(self.at(HTTP), yaml(fields));
+        self
+    }
+
+    /// Fields of the virtual host that all requests come to.
+    pub fn host(mut self, fields: &str) -> Self {
+        let host = self.at(HTTP).pointer_mut(HOST).expect("a virtual host");
+        merge(host, yaml(fields));
+        self
+    }
+
+    /// One more route, before those that are there; without `match` it takes every path.
+    pub fn route(mut self, fields: &str) -> Self {
+        let mut route = json!({ "match": { "prefix": "/" }, "route": { "cluster": "echo" } });
+        merge(&mut route, yaml(fields));
+        let host = self.at(HTTP).pointer_mut(HOST).expect("a virtual host");
+        host["routes"].as_array_mut().expect("routes").insert(0, route);
+        self
+    }
+
+    /// One more network filter, before the one that speaks HTTP.
+    pub fn network(mut self, filter: &str) -> Self {
+        let chain = &mut self.at(LISTENER)["filter_chains"][0]["filters"];
+        chain.as_array_mut().expect("filters").insert(0, yaml(filter));
+        self
+    }
+
+    fn at(&mut self, pointer: &str) -> &mut Value {
+        self.0.pointer_mut(pointer).unwrap_or_else(|| panic!("front.yaml has no {pointer}"))
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A value in YAML.
+///
+/// # Panics
+/// When it is none.
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
