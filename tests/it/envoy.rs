@@ -1,9 +1,12 @@
 //! A real Envoy asks a real Tidegate: what Envoy's callers get.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+mod actions;
+mod failures;
 mod headers;
 mod hits;
 mod limits;
+mod routes;
 
 use crate::support::client::{Request, Served};
 use crate::support::envoy::{Config, Envoy};

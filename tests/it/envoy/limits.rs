@@ -2,6 +2,7 @@
 
 use super::{Front, OK, TOO_MANY, apart, together};
 use crate::support::client::request;
+use crate::support::envoy::Config;
 
 const EDGE: &str = "
 domain: edge
@@ -104,7 +105,7 @@ async fn of_200_requests_at_once_a_limit_of_50_admits_50() {
 
 #[tokio::test]
 async fn nested_rules_count_where_the_descriptor_ends() {
-    let nested = |config: crate::support::envoy::Config| {
+    let nested = |config: Config| {
         config
             .host(&together(&["tenant", "path"]))
             .route(&format!("{{ match: {{ prefix: /tenant }}, route: {} }}", together(&["tenant"])))

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::v1 as reflection;
 
+use super::servers::free_port;
 use super::tidegate::Tidegate;
 
 /// For one call; a service that does not answer in it fails the test.
@@ -40,10 +41,27 @@ impl Served {
 
     /// Serves a folder with a file for each of `yamls`, with arguments besides `--limits`.
     pub fn with(yamls: &[&str], args: &[&str]) -> Self {
+        Self::with_port(0, yamls, args)
+    }
+
+    /// The same on a port for gRPC that [`Served::serve_again`] can have again.
+    pub fn on_lasting_port(yamls: &[&str], args: &[&str]) -> Self {
+        Self::with_port(free_port(), yamls, args)
+    }
+
+    fn with_port(port: u16, yamls: &[&str], args: &[&str]) -> Self {
         let folder = limits_folder(yamls);
         let path = folder.path().to_str().expect("a folder for temporary files is UTF-8");
         let args = [&["--limits", path], args].concat();
-        Self { tidegate: Tidegate::serve(&args), folder }
+        Self { tidegate: Tidegate::serve_on((Ipv4Addr::LOCALHOST, port).into(), &args), folder }
+    }
+
+    /// Starts the service again where its callers look for it, with other arguments.
+    pub fn serve_again(&mut self, args: &[&str]) {
+        let path = self.folder.path().to_str().expect("a folder for temporary files is UTF-8");
+        let args = [&["--limits", path], args].concat();
+        self.tidegate.kill();
+        self.tidegate = Tidegate::serve_on(self.tidegate.grpc, &args);
     }
 
     /// Where the limits files are.

@@ -4,7 +4,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -38,8 +38,17 @@ impl Tidegate {
     /// # Panics
     /// When it ends or names no addresses in time; the message holds its log.
     pub fn serve(args: &[&str]) -> Self {
+        Self::serve_on((Ipv4Addr::LOCALHOST, 0).into(), args)
+    }
+
+    /// The same where callers look for it, as after a restart.
+    ///
+    /// # Panics
+    /// As [`Tidegate::serve`].
+    pub fn serve_on(grpc: SocketAddr, args: &[&str]) -> Self {
         let mut command = program();
-        command.args(["serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"]);
+        let grpc = grpc.to_string();
+        command.args(["serve", "--grpc-addr", &grpc, "--http-addr", "127.0.0.1:0"]);
         command.args(args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = process::spawn(command).expect("tidegate starts");
@@ -83,6 +92,21 @@ impl Tidegate {
     /// What it logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Stops answering without closing anything, until [`Tidegate::resume`].
+    pub fn pause(&self) {
+        process::signal(&self.child, "STOP");
+    }
+
+    /// Goes on after [`Tidegate::pause`].
+    pub fn resume(&self) {
+        process::signal(&self.child, "CONT");
+    }
+
+    /// Ends it at once, as a crash would. Connections to it break.
+    pub fn kill(&mut self) {
+        process::kill(&mut self.child);
     }
 
     /// Sends SIGTERM.
