@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tonic::Status;
 use tonic::body::Body;
@@ -33,6 +33,11 @@ type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 impl<H: Health, R: ServerReflection> Routes<H, R> {
     /// Answers a call within the time that its caller gives it.
     pub fn answer(&self, call: Request<Incoming>) -> Answering {
+        if let Some(status) = no_call(call.method(), call.headers()) {
+            let mut answer = Response::new(Body::empty());
+            *answer.status_mut() = status;
+            return Box::pin(ready(answer));
+        }
         let Some(timeout) = caller_timeout(call.headers()) else {
             return self.route(call);
         };
@@ -70,6 +75,22 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
     }
 }
 
+/// What gRPC over HTTP/2 answers a request that is no call of it. Without this, whatever a web page
+/// can make a browser send would be decided, and take hits.
+fn no_call(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
+    if *method != Method::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    let protobuf = match kind.strip_prefix(b"application/grpc") {
+        Some(rest) => {
+            matches!(rest.strip_prefix(b"+proto").unwrap_or(rest), [] | [b';' | b' ', ..])
+        }
+        None => false,
+    };
+    (!protobuf).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
 /// The header `grpc-timeout`: up to 8 digits and a unit. One that is not so is no bound.
 fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
@@ -92,6 +113,24 @@ fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_posted_protobuf_is_a_call() {
+        let posted = |kind: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
+            no_call(&Method::POST, &headers)
+        };
+        for kind in ["", "+proto", ";charset=utf-8", "+proto; charset=utf-8"] {
+            assert_eq!(posted(&format!("application/grpc{kind}")), None, "{kind}");
+        }
+        for kind in ["text/plain", "", "application/grpc-web", "application/grpc+json"] {
+            assert_eq!(posted(kind), Some(StatusCode::UNSUPPORTED_MEDIA_TYPE), "{kind}");
+        }
+        let none = HeaderMap::new();
+        assert_eq!(no_call(&Method::POST, &none), Some(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        assert_eq!(no_call(&Method::GET, &none), Some(StatusCode::METHOD_NOT_ALLOWED));
+    }
 
     #[test]
     fn a_callers_timeout_is_read_in_every_unit() {

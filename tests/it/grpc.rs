@@ -5,6 +5,7 @@ mod envoy;
 mod hostile;
 mod refused;
 mod told;
+mod worst;
 
 use std::time::Duration;
 

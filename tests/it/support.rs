@@ -12,6 +12,7 @@ pub mod envoy;
 pub mod load;
 pub mod process;
 pub mod proxy;
+pub mod raw;
 pub mod resp;
 pub mod sentinels;
 pub mod servers;
