@@ -32,14 +32,15 @@ test: ## Install the servers that the tests need, then run all tests.
 	tests/tools/install-servers
 	cargo test
 
-lint: ## Check format, lints, docs, shell scripts, dependencies and that the fuzz targets build.
+lint: ## Check format, lints, docs, scripts, the container file, dependencies and that the fuzz targets build.
 	cargo fmt --check
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
 	cargo clippy --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
-	tests/tools/install-servers shellcheck
+	tests/tools/install-servers shellcheck hadolint
 	.servers/shellcheck/shellcheck $(SCRIPTS)
+	.servers/hadolint/hadolint deploy/Containerfile
 	@command -v cargo-deny >/dev/null || $(MAKE) $(TOOLS)/bin/cargo-deny
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" cargo deny --log-level error check bans licenses sources
 

@@ -5,6 +5,7 @@ mod asks;
 mod cli;
 mod cluster;
 mod deny_cache;
+mod deploy;
 mod dice;
 mod draw;
 mod envoy;

@@ -19,5 +19,6 @@ pub mod servers;
 pub mod stores;
 pub mod tidegate;
 pub mod tls;
+pub mod tools;
 pub mod upstream;
 pub mod web;
