@@ -330,10 +330,16 @@ impl Page {
     /// # Panics
     /// When the answer is not HTTP.
     pub fn get(addr: SocketAddr, path: &str) -> Self {
-        Self::ask(
-            addr,
-            &format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"),
-        )
+        Self::get_by("HTTP/1.1", addr, path)
+    }
+
+    /// Asks for `path` in this version: an answer in HTTP/1.0 comes in one piece.
+    ///
+    /// # Panics
+    /// As [`Page::get`].
+    pub fn get_by(version: &str, addr: SocketAddr, path: &str) -> Self {
+        let head = format!("GET {path} {version}\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
+        Self::ask(addr, &head)
     }
 
     /// Posts `body` to `path`.

@@ -1,0 +1,53 @@
+{{- define "tidegate.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tidegate.fullname" -}}
+{{- $name := include "tidegate.name" . }}
+{{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- .Values.fullnameOverride | default $default | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tidegate.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "tidegate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tidegate.labels" -}}
+{{ include "tidegate.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "tidegate.serviceAccountName" -}}
+{{- $created := .Values.serviceAccount.create | ternary (include "tidegate.fullname" .) "default" }}
+{{- .Values.serviceAccount.name | default $created }}
+{{- end }}
+
+{{- define "tidegate.configMapName" -}}
+{{- .Values.limits.existingConfigMap | default (printf "%s-limits" (include "tidegate.fullname" .)) }}
+{{- end }}
+
+{{/* Replicas that may run at once: `local` divides limits by so many while Redis is down. */}}
+{{- define "tidegate.replicasMax" -}}
+{{- .Values.autoscaling.enabled | ternary .Values.autoscaling.maxReplicas .Values.replicas }}
+{{- end }}
+
+{{/* Not empty where there is a secret to mount. */}}
+{{- define "tidegate.hasSecrets" -}}
+{{- with .Values.store }}{{ .passwordSecret.name }}{{ .caSecret.name }}{{ .clientCertSecret }}{{ end }}
+{{- end }}
+
+{{/* What no schema can say. */}}
+{{- define "tidegate.validate" -}}
+{{- if and (eq .Values.store.url "memory") (gt (int (include "tidegate.replicasMax" .)) 1) }}
+{{- fail "store.url is memory: each replica would count by itself and admit every limit once. Set store.url to a Redis, or replicas to 1" }}
+{{- end }}
+{{- if le (int .Values.terminationGracePeriodSeconds) (add (int .Values.drainDelaySeconds) (int .Values.drainTimeoutSeconds) | int) }}
+{{- fail "terminationGracePeriodSeconds must be more than drainDelaySeconds and drainTimeoutSeconds together, or calls in flight are cut" }}
+{{- end }}
+{{- if and (not .Values.limits.existingConfigMap) (not .Values.limits.files) }}
+{{- fail "limits.files is empty: give a limits file, or limits.existingConfigMap" }}
+{{- end }}
+{{- end }}

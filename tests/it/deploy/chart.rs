@@ -1,0 +1,224 @@
+//! The chart, rendered by helm and judged by the schemas of Kubernetes, by promtool and by Tidegate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::client::limits_folder;
+use crate::support::schema::mistakes_of_manifest;
+use crate::support::tidegate::Tidegate;
+use crate::support::tools::{agreed, installed, said, text, yaml};
+
+const CHART: &str = "deploy/helm/tidegate";
+const FULL: &str = "deploy/helm/tidegate/ci/full.yaml";
+
+/// The operator's own kinds, of which Kubernetes has no schema.
+const OPERATOR: &str = "monitoring.coreos.com/v1";
+
+fn helm(args: &[&str]) -> String {
+    agreed(installed("helm/helm"), args, "")
+}
+
+/// What the chart becomes, by kind; `args` set values.
+fn rendered(args: &[&str]) -> BTreeMap<String, Value> {
+    let args = [&["template", "edge", CHART], args].concat();
+    let text = helm(&args);
+    let documents = text.split("\n---\n").map(|text| yaml(text.trim_start_matches("---\n")));
+    let mut kinds = BTreeMap::new();
+    for document in documents.filter(|document| !document.is_null()) {
+        let kind = document["kind"].as_str().unwrap().to_owned();
+        assert!(kinds.insert(kind, document).is_none(), "a kind comes twice:\n{text}");
+    }
+    kinds
+}
+
+/// Why helm does not render it.
+fn refused(args: &[&str]) -> String {
+    let args = [&["template", "edge", CHART], args].concat();
+    let output = said(&installed("helm/helm"), &args, "");
+    assert!(!output.status.success(), "{args:?} is accepted");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn container(kinds: &BTreeMap<String, Value>) -> &Value {
+    &kinds["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+}
+
+/// The container's variables as flags: `TIDEGATE_STORE=memory` as `--store memory`.
+fn flags(kinds: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
+    let variables = container(kinds)["env"].as_array().unwrap().iter();
+    let flag = |variable: &Value| {
+        let name = variable["name"].as_str().unwrap().strip_prefix("TIDEGATE_").unwrap();
+        let value = variable["value"].as_str().unwrap().to_owned();
+        (format!("--{}", name.to_lowercase().replace('_', "-")), value)
+    };
+    variables.map(flag).collect()
+}
+
+#[test]
+fn kubernetes_accepts_what_the_chart_becomes() {
+    let all = [
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "PrometheusRule",
+        "Service",
+        "ServiceAccount",
+        "ServiceMonitor",
+    ];
+    let few = ["ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"];
+    for (args, expected) in [(&["--values", FULL][..], &all[..]), (&[], &few)] {
+        let kinds = rendered(args);
+        assert_eq!(kinds.keys().collect::<Vec<_>>(), expected);
+        for (kind, manifest) in kinds {
+            if manifest["apiVersion"] != OPERATOR {
+                assert_eq!(mistakes_of_manifest(&manifest), "", "{kind} with {args:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_schemas_of_kubernetes_find_mistakes() {
+    let mut manifest = rendered(&[]).remove("Deployment").unwrap();
+    manifest["spec"]["template"]["spec"]["containers"][0]["probes"] = json!({});
+    manifest["spec"]["replicas"] = json!("three");
+    let mistakes = mistakes_of_manifest(&manifest);
+    assert!(mistakes.contains("/spec/template/spec/containers/0"), "{mistakes}");
+    assert!(mistakes.contains("/spec/replicas"), "{mistakes}");
+}
+
+#[test]
+fn helm_finds_nothing_to_mend() {
+    helm(&["lint", "--strict", "--quiet", CHART]);
+    helm(&["lint", "--strict", "--quiet", CHART, "--values", FULL]);
+}
+
+#[test]
+fn tidegate_accepts_the_limits_and_settings_of_the_chart() {
+    for args in [&[][..], &["--values", FULL, "--set", "replicas=1,autoscaling.enabled=false"]] {
+        let kinds = rendered(args);
+        let folder = limits_folder(&[]);
+        for (name, text) in kinds["ConfigMap"]["data"].as_object().unwrap() {
+            fs::write(folder.path().join(name), text.as_str().unwrap()).unwrap();
+        }
+        let mut flags = flags(&kinds);
+        for flag in ["--grpc-addr", "--http-addr"] {
+            assert!(flags.remove(flag).unwrap().starts_with("0.0.0.0:"));
+        }
+        // Secrets and servers are not here.
+        flags.retain(|flag, _| !flag.starts_with("--store-") || flag == "--store-timeout");
+        // Those of settings to come, which are variables that nobody reads yet.
+        let readme = text("README.md");
+        flags.retain(|flag, _| !flag.starts_with("--drain-") || readme.contains(flag.as_str()));
+        flags.insert("--store".to_owned(), "memory".to_owned());
+        let limits = folder.path().to_str().unwrap().to_owned();
+        assert_eq!(flags.insert("--limits".to_owned(), limits).unwrap(), "/etc/tidegate/limits");
+        let args: Vec<_> = flags.iter().flat_map(|(flag, value)| [&flag[..], value]).collect();
+        Tidegate::serve(&args);
+    }
+}
+
+#[test]
+fn pods_are_closed_and_have_time_to_drain() {
+    for args in [&[][..], &["--values", FULL]] {
+        let kinds = rendered(args);
+        let pod = &kinds["Deployment"]["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        assert_eq!(kinds["ServiceAccount"]["automountServiceAccountToken"], false);
+        let expected = json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+        });
+        assert_eq!(container(&kinds)["securityContext"], expected);
+        let flags = flags(&kinds);
+        let seconds = |flag: &str| flags[flag].trim_end_matches('s').parse::<u64>().unwrap();
+        let drain = seconds("--drain-delay") + seconds("--drain-timeout");
+        assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > drain);
+        // A file that is mounted by itself would never change.
+        let mounts = container(&kinds)["volumeMounts"].as_array().unwrap();
+        assert!(mounts.iter().all(|mount| mount.get("subPath").is_none()), "{mounts:?}");
+    }
+}
+
+#[test]
+fn passwords_come_as_files_and_are_in_no_variable() {
+    let kinds = rendered(&["--values", FULL]);
+    let flags = flags(&kinds);
+    assert_eq!(flags["--store-password-file"], "/run/secrets/tidegate/password");
+    assert!(!flags.contains_key("--store-password"));
+    let secret = refused(&["--set", "store.url=redis://:hunter2@redis"]);
+    assert!(secret.contains("/store/url"), "{secret}");
+    let secret = refused(&["--set", "settings.store-password=hunter2"]);
+    assert!(secret.contains("store-password"), "{secret}");
+}
+
+#[test]
+fn parts_find_each_other() {
+    let kinds = rendered(&["--values", FULL]);
+    let labels = &kinds["Deployment"]["spec"]["template"]["metadata"]["labels"];
+    let service = &kinds["Service"];
+    let selectors = [
+        (&service["spec"]["selector"], labels),
+        (&kinds["Deployment"]["spec"]["selector"]["matchLabels"], labels),
+        (&kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"], labels),
+        (&kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"], labels),
+        (
+            &kinds["ServiceMonitor"]["spec"]["selector"]["matchLabels"],
+            &service["metadata"]["labels"],
+        ),
+    ];
+    for (selector, labels) in selectors {
+        for (name, value) in selector.as_object().unwrap() {
+            assert_eq!(&labels[name], value, "{selector}");
+        }
+    }
+    let names = |list: &Value| -> Vec<Value> {
+        list.as_array().unwrap().iter().map(|port| port["name"].clone()).collect()
+    };
+    assert_eq!(names(&service["spec"]["ports"]), names(&container(&kinds)["ports"]));
+    let scraped = &kinds["ServiceMonitor"]["spec"]["endpoints"][0];
+    assert!(names(&service["spec"]["ports"]).contains(&scraped["port"]), "{scraped}");
+    // The job's name is the value of this label, by which the alerts know Tidegate.
+    let job_label = kinds["ServiceMonitor"]["spec"]["jobLabel"].as_str().unwrap();
+    assert_eq!(service["metadata"]["labels"][job_label], "tidegate");
+}
+
+#[test]
+fn promtool_accepts_the_alerts_of_the_chart() {
+    let kinds = rendered(&["--values", FULL]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.yml");
+    fs::write(&path, kinds["PrometheusRule"]["spec"].to_string()).unwrap();
+    let said = agreed(
+        installed("prometheus/promtool"),
+        &["check", "rules", "--lint-fatal", Path::new(&path).to_str().unwrap()],
+        "",
+    );
+    assert!(said.contains("18 rules found"), "{said}");
+}
+
+#[test]
+fn values_that_would_not_hold_are_refused_with_a_reason() {
+    for (value, reason) in [
+        ("replicas=2", "each replica would count by itself"),
+        ("autoscaling.enabled=true", "each replica would count by itself"),
+        ("replicas=three", "/replicas"),
+        ("replica=3", "replica"),
+        ("store.url=mysql://redis", "/store/url"),
+        ("terminationGracePeriodSeconds=15", "must be more than drainDelaySeconds"),
+        ("limits.files=null", "limits.files is empty"),
+        ("limits.files.edge=x", "invalid propertyName 'edge'"),
+        ("settings.limits=/tmp", "invalid propertyName 'limits'"),
+        ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
+    ] {
+        let said = refused(&["--set", value]);
+        assert!(said.contains(reason), "{value}: {said}");
+    }
+}
