@@ -84,3 +84,26 @@ async fn at_once_no_hit_is_lost_or_invented() {
     assert!((250..=300).contains(&all), "{all} passed");
     assert_eq!(remaining(&caller, 0).await.1, 300 - all);
 }
+
+#[tokio::test]
+async fn quotas_on_several_servers_reject_together_and_take_where_they_have_room() {
+    let limits = "{domain: quotas, slot_by: [model], descriptors: [{key: model, quota_mode: true, \
+        rate_limit: {limit: 2, period: 1h, algorithm: sliding_window_log}}]}";
+    let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let args = ["--store", &urls.join(","), "--store-timeout", "10s"];
+    let served = Served::with(&[limits], &args);
+    let caller = served.caller().await;
+    let model = |number: u64| request("quotas").about("model", number.to_string());
+    for first in 0..TENANTS / 2 {
+        let second = first + TENANTS / 2;
+        let both = model(first).about("model", second.to_string());
+        assert!(caller.allows(&model(first).taking(2)).await);
+        for left in [1, 0] {
+            assert!(caller.allows(&both).await, "the second model has room");
+            assert_eq!(caller.remaining(&model(first)).await, 0);
+            assert_eq!(caller.remaining(&model(second)).await, left);
+        }
+        assert!(!caller.allows(&both).await, "models {first} and {second} are over");
+    }
+}

@@ -341,6 +341,8 @@ mod tests {
             (Ask { enforcement: Enforcement::Shadow, ..ask("user") }, full(1_000)),
             (Ask { mode: Mode::Peek, ..ask("user") }, full(1_000)),
             (Ask { limit: overdraft, ..ask("user") }, full(1_000)),
+            (Ask { limit: limit(5).into_counted(), ..ask("user") }, full(1_000)),
+            (Ask { enforcement: Enforcement::Quota(0), ..ask("user") }, full(1_000)),
             (ask("user"), Status { retry_after_ms: None, ..full(1_000) }),
             (ask("user"), full(1)),
         ] {
