@@ -15,7 +15,7 @@ use crate::envoy::Style;
 use crate::limit::{Limit, Shape, format_period};
 use crate::request::Bounds;
 use crate::rules::{Domain, Role, Rule, RuleLimit};
-use crate::service::{Readiness, Service};
+use crate::service::{Readiness, Refusal, Service};
 use crate::store::Store;
 
 mod json;
@@ -46,7 +46,7 @@ pub fn router(pages: Arc<Pages>) -> Router {
 
 async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let service = &pages.service;
-    match service.ready().await {
+    let (status, mut text) = match service.ready().await {
         Ok(Readiness::Store) => {
             let warning = service.store().warning().await;
             let warning = warning.map_or_else(String::new, |text| format!("warning: {text}\n"));
@@ -56,7 +56,14 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
             (StatusCode::OK, format!("ready, by --on-store-failure: {error}\n"))
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
+    };
+    // Decisions go on by the limits before, so this is none of the probe's reasons to fail.
+    if let Some(refusal) = service.rules().refusal() {
+        let (at, version) = (moment(refusal.at_ms), service.snapshot().load.version);
+        text +=
+            &format!("warning: limits of {at} were refused, version {version} stays: {refusal}\n");
     }
+    (status, text)
 }
 
 async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
@@ -71,9 +78,31 @@ async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
 }
 
 async fn limits(State(pages): State<Arc<Pages>>) -> Json<Value> {
+    let refused = pages.service.rules().refusal().map(|refusal| refused(&refusal));
     let snapshot = pages.service.snapshot();
+    let load = &snapshot.load;
     let domains: Vec<_> = snapshot.rules.domains().map(domain).collect();
-    Json(json!({ "domains": domains }))
+    Json(json!({
+        "version": load.version,
+        "hash": load.hash,
+        "loaded_at": moment(load.at_ms),
+        "files": load.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+        "refused": refused,
+        "domains": domains,
+    }))
+}
+
+/// Limits files that are not in force, and why.
+fn refused(refusal: &Refusal) -> Value {
+    let mistakes = refusal.errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({ "at": moment(refusal.at_ms), "mistakes": mistakes })
+}
+
+/// In the form of RFC 3339.
+#[allow(clippy::cast_possible_wrap)] // moments fit 47 bits
+fn moment(at_ms: u64) -> String {
+    let nanos = i32::try_from(at_ms % 1_000 * 1_000_000).unwrap_or(0);
+    prost_types::Timestamp { seconds: (at_ms / 1_000) as i64, nanos }.to_string()
 }
 
 fn domain(domain: &Domain) -> Value {

@@ -23,6 +23,7 @@ const STORE_UP: &str = "rate_limit_store_up";
 const STORE_ERRORS: &str = "rate_limit_store_errors_total";
 const RELOADS: &str = "rate_limit_config_reload_total";
 const RELOADED_AT: &str = "rate_limit_config_last_reload_timestamp_seconds";
+const RELOADED_WELL: &str = "rate_limit_config_last_reload_successful";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
 const BUILD_INFO: &str = "tidegate_build_info";
@@ -51,8 +52,10 @@ pub struct Metrics {
     /// Whether the store decides.
     pub store_up: Gauge,
     errors: Vec<(&'static str, Counter)>,
-    reload_accepted: Counter,
+    reloads: Counter,
+    reloads_refused: Counter,
     reloaded_at: Gauge,
+    reloaded_well: Gauge,
     memory_keys: Gauge,
     memory_evicted: Counter,
     /// Tests of limits.
@@ -124,8 +127,10 @@ impl Metrics {
                 evalsha_seconds: histogram!(REDIS_SECONDS, "operation" => "evalsha"),
                 store_up: gauge!(STORE_UP),
                 errors: StoreError::kinds().map(error).collect(),
-                reload_accepted: counter!(RELOADS, "result" => "accepted"),
+                reloads: counter!(RELOADS, "result" => "success"),
+                reloads_refused: counter!(RELOADS, "result" => "failure"),
                 reloaded_at: gauge!(RELOADED_AT),
+                reloaded_well: gauge!(RELOADED_WELL),
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
                 checks: Arc::new(Checks::new(values_max)),
@@ -160,11 +165,18 @@ impl Metrics {
         }
     }
 
-    /// Notes that limits were loaded.
+    /// Notes that limits were put in force.
     #[allow(clippy::cast_precision_loss)] // seconds
     pub fn loaded(&self, now_ms: u64) {
-        self.reload_accepted.increment(1);
+        self.reloads.increment(1);
         self.reloaded_at.set((now_ms / 1_000) as f64);
+        self.reloaded_well.set(1.0);
+    }
+
+    /// Notes that limits were refused.
+    pub fn refused(&self) {
+        self.reloads_refused.increment(1);
+        self.reloaded_well.set(0.0);
     }
 
     /// Notes how full the memory store is.
@@ -182,8 +194,9 @@ fn describe() {
     describe_histogram!(REDIS_SECONDS, Seconds, "Operations on Redis");
     describe_gauge!(STORE_UP, "1 while the store decides, else 0");
     describe_counter!(STORE_ERRORS, "Decisions that the store could not make");
-    describe_counter!(RELOADS, "Loads of the limits files");
-    describe_gauge!(RELOADED_AT, Seconds, "When limits were last loaded, in Unix seconds");
+    describe_counter!(RELOADS, "Readings of the limits files, by what came of them");
+    describe_gauge!(RELOADED_AT, Seconds, "When limits were last put in force, in Unix seconds");
+    describe_gauge!(RELOADED_WELL, "1 while the newest limits are in force, 0 while refused");
     describe_gauge!(MEMORY_KEYS, "Counters in the memory store");
     describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
     describe_gauge!(BUILD_INFO, "1, labelled with the version");

@@ -18,6 +18,7 @@ use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
 
 pub mod parse;
+pub mod reload;
 mod rule;
 mod tree;
 

@@ -1,5 +1,6 @@
 //! Binds, wires, serves, drains.
 
+mod reload;
 mod worker;
 
 use std::future::Future;
@@ -19,13 +20,15 @@ use crate::grpc::Grpc;
 use crate::grpc::routes::Routes;
 use crate::http::{self, Pages};
 use crate::metrics::Metrics;
-use crate::rules::parse;
-use crate::service::{Readiness, Rules, Service};
+use crate::rules::parse::{Files, rules_of};
+use crate::rules::reload::Notice;
+use crate::service::{Load, Readiness, Rules, Service};
 use crate::settings::Serve;
 use crate::store::Store;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
+use reload::Reload;
 use worker::Worker;
 
 /// How long calls in flight may take once the service is told to end.
@@ -46,6 +49,7 @@ pub struct Bound {
     http: TcpListener,
     service: Arc<Service>,
     parts: Arc<Parts>,
+    reload: Reload,
 }
 
 /// What the services of all threads share.
@@ -70,14 +74,17 @@ enum Stores {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics =
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
-    let rules = parse::load(&settings.limits, settings.switches.into())
-        .map_err(|errors| errors.to_string())?;
+    let files = Files::read(&settings.limits);
+    let rules = rules_of(&files, settings.switches.into()).map_err(|errors| errors.to_string())?;
     rules.warnings().for_each(|warning| tracing::warn!("{warning}"));
     let stores = Stores::of(&settings, &metrics)?;
-    metrics.loaded(SystemClock.now_ms());
     let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
     let http = listen("--http-addr", settings.http_addr).await?;
-    let rules = Arc::new(Rules::new(rules, &metrics, "tg"));
+    let load = Load::of(&files, 1, SystemClock.now_ms());
+    metrics.loaded(load.at_ms);
+    let rules = Arc::new(Rules::new(rules, load, &metrics, "tg"));
+    let reload = Reload::start(&settings, &files, Arc::clone(&rules), metrics.clone());
+    let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
     let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight });
     let service = Arc::new(parts.service()?);
@@ -86,7 +93,7 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     if let Some(warning) = service.store().warning().await {
         tracing::warn!("{warning}");
     }
-    Ok(Bound { grpc, http, service, parts })
+    Ok(Bound { grpc, http, service, parts, reload })
 }
 
 async fn listen(flag: &str, addr: SocketAddr) -> Result<TcpListener, String> {
@@ -157,6 +164,11 @@ impl Bound {
     /// The operating system does not say.
     pub fn addrs(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.grpc.local_addr()?, self.http.local_addr()?))
+    }
+
+    /// What asks for limits to be read now, whether or not they seem to have changed.
+    pub fn reload(&self) -> Arc<Notice> {
+        self.reload.notice()
     }
 
     /// Serves until `shutdown` ends, then finishes what is in flight.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::Guard;
 use smallvec::SmallVec;
 
 use crate::clock::Stopwatch;
@@ -16,6 +16,9 @@ use crate::rules::{Domain, OnStoreFailure, Rule, RuleSet};
 use crate::store::{Decision, Source, Store, StoreError};
 
 mod dimension;
+mod in_force;
+
+pub use in_force::{Load, Refusal, Rules};
 
 /// Decides requests by the rules in force, on a store. Each thread that serves has its own.
 pub struct Service {
@@ -26,13 +29,12 @@ pub struct Service {
     metrics: Metrics,
 }
 
-/// The rules in force, which all threads share and a reload swaps.
-pub struct Rules(ArcSwap<Snapshot>);
-
 /// What one request sees, whole, however often rules are swapped meanwhile.
 pub struct Snapshot {
     /// The rules.
     pub rules: RuleSet,
+    /// Where they are from.
+    pub load: Load,
     metrics: RuleMetrics,
     /// What begins the keys of each domain, by its id.
     key_heads: Vec<Head>,
@@ -100,18 +102,6 @@ const UNLIMITED: Status = Status {
     delay_ms: 0,
 };
 
-impl Rules {
-    /// Puts rules in force; their keys begin with `key_prefix`.
-    pub fn new(rules: RuleSet, metrics: &Metrics, key_prefix: &str) -> Self {
-        Self(ArcSwap::from_pointee(Snapshot::new(rules, metrics, key_prefix)))
-    }
-
-    /// The rules in force.
-    pub fn snapshot(&self) -> Guard<Arc<Snapshot>> {
-        self.0.load()
-    }
-}
-
 impl Service {
     /// A service that decides by `rules` on `store`.
     pub const fn new(
@@ -126,6 +116,11 @@ impl Service {
     /// The rules in force.
     pub fn snapshot(&self) -> Guard<Arc<Snapshot>> {
         self.rules.snapshot()
+    }
+
+    /// What became of the limits files.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// The store that decides.
@@ -225,10 +220,10 @@ fn result(matched: &Matched<'_>, decision: &Decision) -> (CheckResult, bool) {
 }
 
 impl Snapshot {
-    fn new(rules: RuleSet, metrics: &Metrics, key_prefix: &str) -> Self {
+    fn new(rules: RuleSet, load: Load, metrics: &Metrics, key_prefix: &str) -> Self {
         let head = |domain: &Domain| Head::of(key_prefix, domain.name());
         let key_heads = rules.domains().map(head).collect();
-        Self { metrics: metrics.of_rules(&rules), key_heads, rules }
+        Self { metrics: metrics.of_rules(&rules), key_heads, rules, load }
     }
 
     /// What a request of one of these domains asks of the store.

@@ -5,10 +5,11 @@ use std::io::IsTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use crate::rules::reload::Signal;
 use crate::server;
 use crate::settings::Serve;
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT; SIGHUP reads the limits again.
 ///
 /// # Errors
 /// What kept the service from starting, for people.
@@ -25,7 +26,14 @@ async fn serve(settings: Serve) -> Result<(), String> {
     // Before the ports are told, so that nobody can send a signal too early.
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
     let bound = server::bind(settings).await?;
+    let reload = bound.reload();
+    let reloading = tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            reload.tell(Signal::Force);
+        }
+    });
     let (grpc, http) = bound.addrs().map_err(|error| error.to_string())?;
     tracing::info!("grpc on {grpc}");
     tracing::info!("http on {http}");
@@ -36,7 +44,9 @@ async fn serve(settings: Serve) -> Result<(), String> {
         }
         tracing::info!("ending: finishing what is in flight");
     };
-    Box::pin(bound.serve(shutdown)).await
+    let served = Box::pin(bound.serve(shutdown)).await;
+    reloading.abort();
+    served
 }
 
 fn start_log(directives: &str) -> Result<(), String> {

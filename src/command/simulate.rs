@@ -18,7 +18,7 @@ use crate::clock::SystemClock;
 use crate::metrics::Metrics;
 use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
-use crate::service::{Answer, DecideError, LimitStatus, Rules, Service, Snapshot};
+use crate::service::{Answer, DecideError, LimitStatus, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
 use crate::store::Store;
 use crate::store::fallback::Fallback;
@@ -63,7 +63,7 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {
         service: Service::new(
-            Arc::new(Rules::new(rules, &metrics, &prefix)),
+            Arc::new(Rules::new(rules, Load::default(), &metrics, &prefix)),
             store,
             OnStoreFailure::Error,
             metrics,

@@ -28,6 +28,8 @@ mod yaml;
 use domain::Draft;
 pub use errors::{LoadError, LoadErrors, MISTAKES_MAX};
 use errors::{Report, quoted};
+pub use files::{Files, Stamp};
+pub(in crate::rules) use files::{is_limits_file_name, list};
 use yaml::Position;
 
 /// The domains read so far.
@@ -42,9 +44,15 @@ struct Drafts {
 /// # Errors
 /// All mistakes of all files, and files that cannot be read.
 pub fn load(path: &Path, switches: Switches) -> Result<RuleSet, LoadErrors> {
-    let mut errors = LoadErrors::default();
-    let files = files::read(path, &mut errors);
-    parse_into(&files, switches, errors)
+    rules_of(&Files::read(path), switches)
+}
+
+/// Reads what was read at a path.
+///
+/// # Errors
+/// All mistakes of all files, and files that could not be read.
+pub fn rules_of(files: &Files, switches: Switches) -> Result<RuleSet, LoadErrors> {
+    parse_into(&files.texts, switches, files.errors.clone())
 }
 
 /// Reads the text of limits files; the paths are for messages and [`super::Domain::sources`].

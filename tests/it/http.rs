@@ -110,7 +110,7 @@ async fn metrics_count_every_check_and_decision() {
         (decisions("other", "allowed", "store"), 1.0),
         (decisions("unknown", "allowed", "store"), 1.0),
         ("rate_limit_store_up".to_owned(), 1.0),
-        ("rate_limit_config_reload_total{result=\"accepted\"}".to_owned(), 1.0),
+        ("rate_limit_config_reload_total{result=\"success\"}".to_owned(), 1.0),
         ("rate_limit_store_errors_total{kind=\"timeout\"}".to_owned(), 0.0),
         ("rate_limit_store_errors_total{kind=\"unavailable\"}".to_owned(), 0.0),
         (format!("tidegate_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1.0),

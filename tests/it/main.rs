@@ -25,6 +25,7 @@ mod redis_ring;
 mod redis_slot;
 mod redis_store;
 mod reference;
+mod reload;
 mod script_runs;
 mod secure_link;
 mod spread;

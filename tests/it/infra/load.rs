@@ -69,6 +69,7 @@ fn of_1000_requests_one_may_be_slower_than_the_999th() {
         sent: ms(at),
         latency: ms(if at >= 998 { 10 * at } else { 1 }),
         outcome: Outcome::Allowed,
+        limits: (0, 0),
         source: DecisionSource::Fallback,
     };
     let samples = Samples((0..1_000).map(sample).collect());

@@ -31,6 +31,8 @@ pub struct Sample {
     pub outcome: Outcome,
     /// Who decided; `Unspecified` where nobody did.
     pub source: api::DecisionSource,
+    /// The smallest and the largest of the limits that the answer tells; 0 without an answer.
+    pub limits: (u64, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +168,8 @@ impl Stream {
         let answer = self.caller.check(&self.request).await;
         let latency = self.start.elapsed() - sent;
         let (outcome, source) = outcome_of(&answer);
-        self.answered.lock().unwrap().push(Sample { sent, latency, outcome, source });
+        let limits = answer.map_or((0, 0), |answer| limits_of(&answer));
+        self.answered.lock().unwrap().push(Sample { sent, latency, outcome, source, limits });
     }
 }
 
@@ -180,6 +183,11 @@ fn outcome_of(
         Ok(answer) => (Outcome::Rejected, answer.source()),
         Err(status) => (Outcome::Failed(status.code()), api::DecisionSource::Unspecified),
     }
+}
+
+fn limits_of(answer: &api::CheckRateLimitResponse) -> (u64, u64) {
+    let limits = || answer.statuses.iter().map(|status| status.limit);
+    (limits().min().unwrap_or(0), limits().max().unwrap_or(0))
 }
 
 /// What came of a load, in the order of sending.

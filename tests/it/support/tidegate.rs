@@ -3,6 +3,7 @@
 //! Settings of whoever runs the tests (`TIDEGATE_…`, `RUST_LOG`) do not reach it.
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -107,6 +108,23 @@ impl Tidegate {
     /// Ends it at once, as a crash would. Connections to it break.
     pub fn kill(&mut self) {
         process::kill(&mut self.child);
+    }
+
+    /// Sends SIGHUP.
+    pub fn ask_to_reload(&self) {
+        process::signal(&self.child, "HUP");
+    }
+
+    /// Memory that it holds, in KiB, as Linux counts it.
+    ///
+    /// # Panics
+    /// On other systems.
+    pub fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).expect("it runs, on Linux");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.expect("Linux tells it in kB")
     }
 
     /// Sends SIGTERM.

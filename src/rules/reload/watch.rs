@@ -1,0 +1,220 @@
+//! The operating system's events, as one state that is never larger than the files: what happened
+//! since somebody looked, and which files are open for writing.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, Event, EventKind, ModifyKind, RemoveKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::{Condvar, Mutex};
+
+use crate::rules::parse::is_limits_file_name;
+
+/// The most folders that are watched; symlinks may lead to many.
+const FOLDERS_MAX: usize = 64;
+
+/// The most files known to be open for writing.
+const OPEN_FILES_MAX: usize = 1_000;
+
+/// Only Linux tells when a file is closed by its writer.
+const TELLS_CLOSE: bool = cfg!(target_os = "linux");
+
+/// What is told to whoever waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signal {
+    /// Something may have changed.
+    Change,
+    /// Read, whether or not anything has changed.
+    Force,
+    /// Wait no more.
+    End,
+}
+
+/// Where signals wait. Many of them are one.
+#[derive(Debug)]
+pub struct Notice {
+    /// Absolute, as events' paths are.
+    path: PathBuf,
+    state: Mutex<State>,
+    told: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The most urgent one.
+    signal: Option<Signal>,
+    /// What symlinks lead to.
+    targets: HashSet<PathBuf>,
+    /// Written to and not closed since.
+    open: HashSet<PathBuf>,
+    /// A watched folder may have been removed, and another one of its name made.
+    folder_gone: bool,
+}
+
+impl Notice {
+    /// `path` is absolute.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, state: Mutex::default(), told: Condvar::new() }
+    }
+
+    /// Tells whoever waits.
+    pub fn tell(&self, signal: Signal) {
+        let mut state = self.state.lock();
+        state.signal = state.signal.max(Some(signal));
+        self.told.notify_all();
+    }
+
+    /// Takes what was told, once something is; `None` after `within`.
+    pub(super) fn wait(&self, within: Duration) -> Option<Signal> {
+        let mut state = self.state.lock();
+        self.told.wait_while_for(&mut state, |state| state.signal.is_none(), within);
+        // The end stays for the next who asks.
+        if state.signal == Some(Signal::End) { state.signal } else { state.signal.take() }
+    }
+
+    /// Waits for so long; whether the end was told.
+    pub(super) fn ends_within(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        let goes_on = |state: &mut State| state.signal != Some(Signal::End);
+        !self.told.wait_while_for(&mut state, goes_on, time).timed_out()
+    }
+
+    /// Whether a file is being written in place.
+    pub(super) fn any_open(&self) -> bool {
+        !self.state.lock().open.is_empty()
+    }
+
+    /// Waits for no writer that has a file open now.
+    pub(super) fn forget_open(&self) {
+        self.state.lock().open.clear();
+    }
+
+    fn is_ours(&self, file: &Path, state: &State) -> bool {
+        file == self.path
+            || state.targets.contains(file)
+            || (file.parent() == Some(&self.path) && is_limits_file_name(file))
+    }
+
+    fn note(&self, event: &Event) {
+        let mut state = self.state.lock();
+        if event.need_rescan() {
+            // Some were lost: what was open may be closed.
+            state.open.clear();
+        }
+        state.folder_gone |=
+            matches!(event.kind, EventKind::Remove(kind) if kind != RemoveKind::File);
+        for file in &event.paths {
+            if closes(event) {
+                state.open.remove(file);
+            } else if writes(event)
+                && state.open.len() < OPEN_FILES_MAX
+                && self.is_ours(file, &state)
+            {
+                state.open.insert(file.clone());
+            }
+        }
+    }
+}
+
+fn writes(event: &Event) -> bool {
+    TELLS_CLOSE && matches!(event.kind, EventKind::Modify(ModifyKind::Data(_)))
+}
+
+/// What is moved or removed was whole before, or is nothing any more.
+fn closes(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+            | EventKind::Modify(ModifyKind::Name(_))
+            | EventKind::Remove(_)
+    )
+}
+
+/// Gets events, as far as there are any.
+pub(super) struct Watch {
+    notice: Arc<Notice>,
+    watcher: Option<RecommendedWatcher>,
+    /// By device and inode: a folder of the same name can be another one.
+    folders: HashMap<PathBuf, (u64, u64)>,
+    complete: bool,
+}
+
+impl Watch {
+    pub(super) fn new(notice: Arc<Notice>) -> Self {
+        let told = Arc::clone(&notice);
+        let watcher = notify::recommended_watcher(move |event| on_event(&told, event));
+        if let Err(error) = &watcher {
+            tracing::warn!(%error, "no events tell of changed limits files; they are looked at");
+        }
+        Self { notice, watcher: watcher.ok(), folders: HashMap::new(), complete: false }
+    }
+
+    /// Whether all folders give events, or could if the file system does.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Watches every folder whose change can change the files.
+    pub(super) fn follow(&mut self) {
+        let path = self.notice.path.as_path();
+        let files = crate::rules::parse::list(path).unwrap_or_default();
+        let targets: HashSet<_> =
+            files.iter().filter_map(|file| fs::canonicalize(file).ok()).collect();
+        let mut wanted = HashSet::from([path.to_owned()]);
+        wanted.extend(path.parent().map(Path::to_owned));
+        wanted.extend(targets.iter().filter_map(|target| target.parent()).map(Path::to_owned));
+        let mut state = self.notice.state.lock();
+        state.targets = targets;
+        let anew = std::mem::take(&mut state.folder_gone);
+        drop(state);
+        self.watch_only(wanted.into_iter().take(FOLDERS_MAX), anew);
+    }
+
+    fn watch_only(&mut self, wanted: impl Iterator<Item = PathBuf>, anew: bool) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let id = |folder: PathBuf| {
+            let metadata = fs::metadata(&folder).ok().filter(fs::Metadata::is_dir)?;
+            Some((folder, (metadata.dev(), metadata.ino())))
+        };
+        let wanted: HashMap<_, _> = wanted.filter_map(id).collect();
+        self.folders.retain(|folder, id| {
+            let stays = !anew && wanted.get(folder) == Some(id);
+            if !stays {
+                // One that is gone is watched no more.
+                let _ = watcher.unwatch(folder);
+            }
+            stays
+        });
+        self.complete = true;
+        for (folder, id) in wanted {
+            if self.folders.contains_key(&folder) {
+                continue;
+            }
+            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => drop(self.folders.insert(folder, id)),
+                Err(error) => {
+                    self.complete = false;
+                    tracing::debug!(%error, folder = %folder.display(), "a folder without events");
+                }
+            }
+        }
+    }
+}
+
+fn on_event(notice: &Notice, event: notify::Result<Event>) {
+    match event {
+        Ok(event) if only_read(&event) => return,
+        Ok(event) => notice.note(&event),
+        Err(_lost) => notice.forget_open(),
+    }
+    notice.tell(Signal::Change);
+}
+
+/// Reading files, as this program does, gives events too.
+fn only_read(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write))
+}

@@ -1,0 +1,146 @@
+//! The ways in which limits files change, each under load.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Loaded, file_of, limits, replace};
+
+/// Longer than files must stand still to be read.
+const A_WHILE: Duration = Duration::from_millis(700);
+
+/// A ConfigMap's files as Kubernetes mounts them: names that lead through `..data` to a folder.
+fn mount(folder: &Path, version: &str, limit: u64) {
+    let data = folder.join(version);
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("limits.yaml"), limits(limit)).unwrap();
+    symlink(version, folder.join("..data_tmp")).unwrap();
+    fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+    let file = folder.join("limits.yaml");
+    if !file.is_symlink() {
+        symlink("..data/limits.yaml", file).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_written_in_place_comes_in_force_and_fails_no_request() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    let path = loaded.folder().join("limits.yaml");
+    for limit in [2_000_000, 3_000_000] {
+        fs::write(&path, limits(limit)).unwrap();
+        loaded.tells(limit);
+    }
+    loaded.finish();
+}
+
+#[test]
+fn a_file_that_is_moved_into_place_comes_in_force_and_fails_no_request() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    let path = loaded.folder().join("limits.yaml");
+    for limit in [2_000_000, 3_000_000] {
+        replace(&path, &limits(limit));
+        loaded.tells(limit);
+    }
+    loaded.finish();
+}
+
+#[test]
+fn a_file_of_a_folder_comes_in_force_with_the_others() {
+    let loaded = Loaded::with(|folder| {
+        file_of(1_000_000)(folder);
+        fs::write(folder.join("other.yaml"), "{domain: other, descriptors: [{key: k}]}").unwrap();
+        folder.to_owned()
+    });
+    replace(&loaded.folder().join("limits.yaml"), &limits(2_000_000));
+    loaded.tells(2_000_000);
+    fs::write(loaded.folder().join("new.yaml"), "{domain: new, descriptors: [{key: k}]}").unwrap();
+    loaded.wait_for_page("/limits", "\"domain\":\"new\"");
+    fs::remove_file(loaded.folder().join("other.yaml")).unwrap();
+    loaded.wait_for_page("/limits", "\"version\":4");
+    assert!(!loaded.page("/limits").contains("\"domain\":\"other\""));
+    loaded.finish();
+}
+
+#[test]
+fn a_swapped_config_map_comes_in_force_each_time_as_folder_and_as_file() {
+    for whole in [true, false] {
+        let loaded = Loaded::with(|folder| {
+            mount(folder, "..2026_01", 1_000_000);
+            if whole { folder.to_owned() } else { folder.join("limits.yaml") }
+        });
+        for (version, limit) in [("..2026_02", 2_000_000), ("..2026_03", 3_000_000)] {
+            let old = fs::read_link(loaded.folder().join("..data")).unwrap();
+            mount(loaded.folder(), version, limit);
+            fs::remove_dir_all(loaded.folder().join(old)).unwrap();
+            loaded.tells(limit);
+        }
+        loaded.finish();
+    }
+}
+
+#[test]
+fn a_file_behind_a_symlink_comes_in_force_where_it_is_written() {
+    let loaded = Loaded::with(|folder| {
+        fs::create_dir(folder.join("real")).unwrap();
+        file_of(1_000_000)(&folder.join("real"));
+        symlink(folder.join("real/limits.yaml"), folder.join("link.yaml")).unwrap();
+        folder.join("link.yaml")
+    });
+    fs::write(loaded.folder().join("real/limits.yaml"), limits(2_000_000)).unwrap();
+    loaded.tells(2_000_000);
+    loaded.finish();
+}
+
+#[test]
+fn a_folder_that_is_removed_and_made_anew_is_watched_again() {
+    let loaded = Loaded::with(|folder| {
+        fs::create_dir(folder.join("limits")).unwrap();
+        file_of(1_000_000)(&folder.join("limits"));
+        folder.join("limits")
+    });
+    let limits_folder = loaded.folder().join("limits");
+    for limit in [2_000_000, 3_000_000] {
+        fs::remove_dir_all(&limits_folder).unwrap();
+        loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
+        fs::create_dir(&limits_folder).unwrap();
+        fs::write(limits_folder.join("limits.yaml"), limits(limit)).unwrap();
+        loaded.tells(limit);
+        fs::write(limits_folder.join("limits.yaml"), limits(limit + 1)).unwrap();
+        loaded.tells(limit + 1);
+    }
+    loaded.finish();
+}
+
+#[test]
+fn half_of_a_file_is_not_taken_even_where_it_is_good_and_its_writer_pauses() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    let whole = limits(2_000_000);
+    let head = whole.find("  - { key: last").unwrap();
+    let mut file = File::create(loaded.folder().join("limits.yaml")).unwrap();
+    file.write_all(&whole.as_bytes()[..head]).unwrap();
+    file.sync_all().unwrap();
+    // One rule alone would be a mixture: the request would have one limit, of the new number.
+    loaded.load.go_on_for(A_WHILE);
+    let page = loaded.page("/limits");
+    assert!(page.contains("\"version\":1") && page.contains("\"refused\":null"), "{page}");
+    file.write_all(&whole.as_bytes()[head..]).unwrap();
+    drop(file);
+    loaded.tells(2_000_000);
+    assert!(loaded.page("/limits").contains("\"version\":2"));
+    loaded.finish();
+}
+
+#[test]
+fn a_change_of_which_no_event_tells_is_found_by_looking() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    // Linux tells of a write in the folder through which the file was opened.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("limits.yaml");
+    fs::hard_link(loaded.folder().join("limits.yaml"), &link).unwrap();
+    loaded.load.go_on_for(A_WHILE);
+    fs::write(&link, limits(2_000_000)).unwrap();
+    loaded.wait_for_page("/limits", "\"version\":2");
+    loaded.finish();
+}

@@ -1,0 +1,91 @@
+//! Limits files that are not good: the old ones stay, and everybody can see why.
+
+use std::fs;
+
+use super::{Loaded, file_of, limits, replace};
+use crate::support::tidegate::Tidegate;
+
+#[test]
+fn a_refused_file_is_told_everywhere_until_it_is_mended() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    let path = loaded.folder().join("limits.yaml");
+    replace(&path, &limits(2_000_000).replacen("period: 36500d", "period: 7x", 1));
+    let place = format!("{}:3:41: ", path.display());
+    loaded.wait_for_page("/readyz", &place);
+    let ready = loaded.page("/readyz");
+    assert!(ready.starts_with("ready\n"), "{ready}");
+    assert!(ready.contains("version 1 stays"), "{ready}");
+    let limits_page = loaded.page("/limits");
+    assert!(limits_page.contains(&place) && limits_page.contains("\"version\":1"), "{limits_page}");
+    assert!(loaded.tidegate.log().contains(&place), "the log names the place");
+    for series in [
+        "rate_limit_config_reload_total{result=\"failure\"} 1\n",
+        "rate_limit_config_reload_total{result=\"success\"} 1\n",
+        "rate_limit_config_last_reload_successful 0\n",
+    ] {
+        let metrics = loaded.page("/metrics");
+        assert!(metrics.contains(series), "{series}{metrics}");
+    }
+    replace(&path, &limits(2_000_000));
+    loaded.tells(2_000_000);
+    assert_eq!(loaded.page("/readyz"), "ready\n");
+    assert!(loaded.page("/limits").contains("\"refused\":null"));
+    assert!(loaded.page("/metrics").contains("rate_limit_config_last_reload_successful 1\n"));
+    let samples = loaded.finish();
+    let kept = |limit| [1_000_000, 2_000_000].contains(&limit);
+    assert!(samples.0.iter().all(|sample| kept(sample.limits.0)), "no other limits were told");
+}
+
+#[test]
+fn files_that_are_put_back_as_they_were_are_in_force_again() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    let path = loaded.folder().join("limits.yaml");
+    replace(&path, "domain: edge\n");
+    loaded.wait_for_page("/readyz", "descriptors is missing");
+    replace(&path, &limits(1_000_000));
+    loaded.wait_for_page("/limits", "\"refused\":null");
+    assert_eq!(loaded.page("/readyz"), "ready\n");
+    loaded.finish();
+}
+
+#[test]
+fn an_empty_file_and_one_that_is_gone_leave_the_old_limits_in_force() {
+    let loaded = Loaded::with(file_of(1_000_000));
+    let path = loaded.folder().join("limits.yaml");
+    fs::write(&path, "").unwrap();
+    loaded.wait_for_page("/readyz", "the file is empty");
+    fs::remove_file(&path).unwrap();
+    loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
+    fs::write(&path, limits(2_000_000)).unwrap();
+    loaded.tells(2_000_000);
+    loaded.finish();
+}
+
+#[test]
+fn a_folder_without_limits_leaves_the_old_ones_in_force() {
+    let loaded = Loaded::with(|folder| {
+        file_of(1_000_000)(folder);
+        folder.to_owned()
+    });
+    fs::rename(loaded.folder().join("limits.yaml"), loaded.folder().join("limits.off")).unwrap();
+    loaded.wait_for_page("/readyz", "no *.yaml or *.yml in this folder");
+    loaded.finish();
+}
+
+#[test]
+fn an_empty_file_or_folder_is_no_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |path: &std::path::Path| {
+        let path = path.to_str().unwrap();
+        let ports = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
+        let run = Tidegate::run(&[&["serve", "--limits", path], &ports[..]].concat(), "");
+        assert_eq!(run.status.code(), Some(1));
+        String::from_utf8(run.stderr).unwrap()
+    };
+    let said = serve(folder.path());
+    assert!(said.contains("no *.yaml or *.yml in this folder"), "{said}");
+    let file = folder.path().join("limits.yaml");
+    fs::write(&file, "").unwrap();
+    let said = serve(&file);
+    assert!(said.contains("limits.yaml:1:1: the file is empty"), "{said}");
+}
