@@ -20,6 +20,9 @@ use crate::store::Store;
 
 mod json;
 
+/// Whether the service is on its way to its end.
+pub type IsLeaving = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// What the pages show, and how they decide.
 pub struct Pages {
     /// Decides.
@@ -30,6 +33,8 @@ pub struct Pages {
     pub style: Style,
     /// A permit for each call decided at once.
     pub in_flight: Arc<Semaphore>,
+    /// The service is not ready while it is.
+    pub is_leaving: IsLeaving,
 }
 
 /// The router over all pages.
@@ -45,6 +50,9 @@ pub fn router(pages: Arc<Pages>) -> Router {
 }
 
 async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
+    if (pages.is_leaving)() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "not ready: the service is ending\n".to_owned());
+    }
     let service = &pages.service;
     let (status, mut text) = match service.ready().await {
         Ok(Readiness::Store) => {

@@ -1,47 +1,43 @@
 //! Binds, wires, serves, drains.
 
+mod health;
+mod life;
+mod listen;
+mod parts;
 mod reload;
+mod talk;
 mod worker;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tonic_health::pb::health_server::{Health, HealthServer};
-use tonic_health::server::HealthReporter;
 
 use crate::clock::{Clock, SystemClock};
-use crate::grpc::Grpc;
 use crate::grpc::routes::Routes;
-use crate::http::{self, Pages};
+use crate::http;
 use crate::metrics::Metrics;
 use crate::rules::parse::{Files, rules_of};
 use crate::rules::reload::Notice;
-use crate::service::{Load, Readiness, Rules, Service};
+use crate::service::{Load, Rules, Service};
 use crate::settings::Serve;
-use crate::store::Store;
-use crate::store::fallback::Fallback;
-use crate::store::memory::MemoryStore;
-use crate::store::redis::{Options, RedisStore, Shared};
+use health::Tick;
+use life::{Follow, Life, Phase};
+use listen::{accept, accept_waiting, listen};
+use parts::{Parts, Stores};
 use reload::Reload;
+use talk::Terms;
 use worker::Worker;
-
-/// How long calls in flight may take once the service is told to end.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// How long the start waits for a connection to Redis.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-
-/// How often the store is asked whether it is there, and states that are due are dropped.
-const TICK: Duration = Duration::from_millis(500);
-
-/// How long the acceptor waits where no connection can be had, for want of descriptors mostly.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// A service with its ports bound.
 pub struct Bound {
@@ -52,21 +48,6 @@ pub struct Bound {
     reload: Reload,
 }
 
-/// What the services of all threads share.
-struct Parts {
-    settings: Serve,
-    rules: Arc<Rules>,
-    metrics: Metrics,
-    stores: Stores,
-    in_flight: Arc<Semaphore>,
-}
-
-/// What the stores of all threads have in common.
-enum Stores {
-    Memory(Arc<MemoryStore>),
-    Redis(Box<Options>, Arc<Shared>),
-}
-
 /// Loads the limits, prepares the store and binds the ports.
 ///
 /// # Errors
@@ -74,12 +55,12 @@ enum Stores {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics =
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
+    let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
+    let http = listen("--http-addr", settings.http_addr).await?;
     let files = Files::read(&settings.limits);
     let rules = rules_of(&files, settings.switches.into()).map_err(|errors| errors.to_string())?;
     rules.warnings().for_each(|warning| tracing::warn!("{warning}"));
     let stores = Stores::of(&settings, &metrics)?;
-    let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
-    let http = listen("--http-addr", settings.http_addr).await?;
     let load = Load::of(&files, 1, SystemClock.now_ms());
     metrics.loaded(load.at_ms);
     let rules = Arc::new(Rules::new(rules, load, &metrics, "tg"));
@@ -96,67 +77,6 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     Ok(Bound { grpc, http, service, parts, reload })
 }
 
-async fn listen(flag: &str, addr: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(addr).await.map_err(|error| format!("{flag} {addr}: {error}"))
-}
-
-impl Stores {
-    fn of(settings: &Serve, metrics: &Metrics) -> Result<Self, String> {
-        Ok(match settings.store.access()? {
-            None => {
-                metrics.store_up.set(1.0);
-                let clock = Arc::new(SystemClock);
-                Self::Memory(Arc::new(MemoryStore::new(settings.memory_max_keys, clock)))
-            }
-            Some(access) => {
-                metrics.store_up.set(0.0);
-                let options = Options {
-                    access,
-                    timeout: settings.store_timeout,
-                    batch_max: settings.store_batch_max,
-                };
-                let memory = MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock));
-                let fallback = Fallback::new(Arc::new(memory), settings.replicas);
-                let shared = Shared::new(settings.deny_cache(), fallback, metrics.clone());
-                Self::Redis(Box::new(options), Arc::new(shared))
-            }
-        })
-    }
-
-    /// The store for this thread.
-    fn open(&self) -> Result<Store, String> {
-        Ok(match self {
-            Self::Memory(memory) => Store::Memory(Arc::clone(memory)),
-            Self::Redis(options, shared) => {
-                Store::Redis(Box::new(RedisStore::connect(options, Arc::clone(shared))?))
-            }
-        })
-    }
-}
-
-impl Parts {
-    /// A service for this thread, with a connection of its own to the store.
-    fn service(&self) -> Result<Service, String> {
-        let store = self.stores.open()?;
-        let policy = self.settings.on_store_failure;
-        Ok(Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone()))
-    }
-
-    fn pages(&self, service: &Arc<Service>) -> Pages {
-        let (bounds, style) = (self.settings.bounds(), self.settings.style());
-        let (service, in_flight) = (Arc::clone(service), Arc::clone(&self.in_flight));
-        Pages { service, bounds, style, in_flight }
-    }
-
-    async fn grpc(&self) -> Result<Grpc, String> {
-        let in_flight = Arc::clone(&self.in_flight);
-        let service = self.service()?;
-        // As long as a first decision would wait.
-        let _ = service.store().connected(self.settings.store_timeout).await;
-        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), in_flight))
-    }
-}
-
 impl Bound {
     /// Where gRPC and HTTP are served.
     ///
@@ -171,38 +91,57 @@ impl Bound {
         self.reload.notice()
     }
 
-    /// Serves until `shutdown` ends, then finishes what is in flight.
+    /// Serves until `shutdown` ends; then tells callers to go elsewhere, and after
+    /// `--drain-delay` finishes what is in flight.
     ///
     /// # Errors
     /// A server ended by itself.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), String> {
-        let (health, health_service) = tonic_health::server::health_reporter();
-        let service = self.service;
-        // Told before the first call can come.
-        report(&health, service.ready().await.is_ok()).await;
-        let (stop, stopped) = watch::channel(false);
-        let workers = start_workers(&self.parts, &health_service, &stopped).await?;
-        let pages = axum::serve(self.http, http::router(Arc::new(self.parts.pages(&service))))
-            .with_graceful_shutdown(ended(stopped.clone()));
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let (life, follow) = Life::new();
+        // Health is told before the first call can come.
+        let tick = Tick::start(Arc::clone(&self.service), reporter).await;
+        let workers = start_workers(&self.parts, &health, &follow).await?;
+        let pages = self.parts.pages(self.service, is_leaving(&follow));
+        let pages = axum::serve(self.http, http::router(Arc::new(pages)))
+            .with_graceful_shutdown(follow.clone().until(Phase::Stopping));
         let http = tokio::spawn(pages.into_future());
-        let ticking = tokio::spawn(tick(service, health, stopped));
-        tokio::select! {
-            () = shutdown => {}
-            error = accept(&self.grpc, &workers) => return Err(error),
+        tokio::spawn(tick.run(follow));
+        let settings = &self.parts.settings;
+        {
+            let mut accepting = pin!(accept(&self.grpc, &workers));
+            tokio::select! {
+                () = shutdown => {}
+                error = accepting.as_mut() => return Err(error),
+            }
+            life.enter(Phase::Leaving);
+            tracing::info!(
+                "ending: not ready from now on, in {:?} no more calls",
+                settings.drain_delay
+            );
+            tokio::select! {
+                () = sleep(settings.drain_delay) => {}
+                error = accepting => return Err(error),
+            }
         }
-        drop(self.grpc);
-        stop.send_replace(true);
-        drain(workers, http).await;
-        ticking.abort();
+        life.enter(Phase::Stopping);
+        accept_waiting(self.grpc, &workers).await;
+        drain(workers, http, settings.drain_timeout).await;
         Ok(())
     }
+}
+
+fn is_leaving(follow: &Follow) -> http::IsLeaving {
+    let follow = follow.clone();
+    Box::new(move || follow.now() >= Phase::Leaving)
 }
 
 async fn start_workers(
     parts: &Arc<Parts>,
     health: &HealthServer<impl Health>,
-    stopped: &watch::Receiver<bool>,
+    follow: &Follow,
 ) -> Result<Vec<Worker>, String> {
+    let terms = Terms { age_max: parts.settings.max_connection_age };
     let mut workers = Vec::new();
     let mut ready = Vec::new();
     for number in 0..parts.settings.threads() {
@@ -216,7 +155,7 @@ async fn start_workers(
                 .map_err(|error| format!("reflection: {error}"))?;
             Ok(Routes { grpc: Arc::new(grpc), health, reflection })
         };
-        let (worker, prepared) = Worker::start(number, stopped.clone(), prepare)
+        let (worker, prepared) = Worker::start(number, terms, follow.clone(), prepare)
             .map_err(|error| format!("a thread to serve on: {error}"))?;
         workers.push(worker);
         ready.push(prepared);
@@ -227,88 +166,15 @@ async fn start_workers(
     Ok(workers)
 }
 
-/// Deals connections to the workers in turn; returns only with an error.
-async fn accept(listener: &TcpListener, workers: &[Worker]) -> String {
-    for worker in workers.iter().cycle() {
-        let connection = loop {
-            let accepted = listener.accept().await.and_then(|(connection, _)| {
-                connection.set_nodelay(true)?;
-                connection.into_std()
-            });
-            match accepted {
-                Ok(connection) => break connection,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    sleep(ACCEPT_BACKOFF).await;
-                }
-            }
-        };
-        if let Err(error) = worker.deal(connection).await {
-            return error;
-        }
-    }
-    "there is no thread to serve on".to_owned()
-}
-
-/// Ends when the service is told to stop.
-async fn told(stopped: &mut watch::Receiver<bool>) {
-    // An error says that the sender is gone, which also means to stop.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-async fn ended(mut stopped: watch::Receiver<bool>) {
-    told(&mut stopped).await;
-}
-
-async fn drain<T>(workers: Vec<Worker>, http: JoinHandle<T>) {
+async fn drain<T>(workers: Vec<Worker>, http: JoinHandle<T>, within: Duration) {
     let all = async {
         for worker in workers {
             worker.ended().await;
         }
+        // An error of its own was told already.
+        let _ = http.await;
     };
-    if timeout(DRAIN_MAX, all).await.is_err() {
-        tracing::warn!("calls were still in flight after {DRAIN_MAX:?}; they are cut off");
-    }
-    // Pages wait for nobody: a scrape comes again.
-    http.abort();
-}
-
-async fn report(health: &HealthReporter, serving: bool) {
-    use tonic_health::ServingStatus::{NotServing, Serving};
-    let status = if serving { Serving } else { NotServing };
-    for service in
-        ["", "tidegate.v1.RateLimitService", "envoy.service.ratelimit.v3.RateLimitService"]
-    {
-        health.set_service_status(service, status).await;
-    }
-}
-
-/// Keeps health, histograms and the memory store current.
-async fn tick(service: Arc<Service>, health: HealthReporter, stopped: watch::Receiver<bool>) {
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_ready = None;
-    loop {
-        ticks.tick().await;
-        if *stopped.borrow() {
-            report(&health, false).await;
-            return;
-        }
-        let ready = service.ready().await;
-        if was_ready != Some(ready.is_ok()) {
-            match &ready {
-                Ok(Readiness::Store) => tracing::info!("the store decides"),
-                Ok(Readiness::Fallback(error)) => {
-                    tracing::warn!(%error, "deciding by --on-store-failure");
-                }
-                Err(error) => tracing::warn!(%error, "no decisions"),
-            }
-            was_ready = Some(ready.is_ok());
-            report(&health, ready.is_ok()).await;
-        }
-        service.metrics().run_upkeep();
-        if let Store::Memory(memory) = service.store() {
-            memory.drop_due();
-        }
+    if timeout(within, all).await.is_err() {
+        tracing::warn!("calls were still in flight after {within:?}; they are cut off");
     }
 }

@@ -2,14 +2,16 @@
 
 use std::io::IsTerminal;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-use crate::rules::reload::Signal;
+use crate::rules::reload;
 use crate::server;
 use crate::settings::Serve;
 
-/// Serves until SIGTERM or SIGINT; SIGHUP reads the limits again.
+/// Serves until SIGTERM or SIGINT, of which a second one ends it at once; SIGHUP reads the limits
+/// again.
 ///
 /// # Errors
 /// What kept the service from starting, for people.
@@ -24,29 +26,55 @@ pub fn run(settings: Serve) -> Result<(), String> {
 
 async fn serve(settings: Serve) -> Result<(), String> {
     // Before the ports are told, so that nobody can send a signal too early.
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(|error| error.to_string())?;
+    let mut ends = Ends::new()?;
+    let mut hangups = listen(SignalKind::hangup())?;
     let bound = server::bind(settings).await?;
-    let reload = bound.reload();
-    let reloading = tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            reload.tell(Signal::Force);
+    let limits = bound.reload();
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            limits.tell(reload::Signal::Force);
         }
     });
     let (grpc, http) = bound.addrs().map_err(|error| error.to_string())?;
     tracing::info!("grpc on {grpc}");
     tracing::info!("http on {http}");
-    let shutdown = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("ending: finishing what is in flight");
+    let (first, told) = oneshot::channel();
+    let twice = async {
+        ends.next().await;
+        // Who serves may have ended by itself.
+        let _ = first.send(());
+        ends.next().await;
     };
-    let served = Box::pin(bound.serve(shutdown)).await;
-    reloading.abort();
-    served
+    tokio::select! {
+        served = Box::pin(bound.serve(async { drop(told.await) })) => served,
+        () = twice => Err("ended at once by a second signal; calls in flight are cut off".to_owned()),
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Ends {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Ends {
+    fn new() -> Result<Self, String> {
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, String> {
+    signal(kind).map_err(|error| format!("signals: {error}"))
 }
 
 fn start_log(directives: &str) -> Result<(), String> {

@@ -16,6 +16,7 @@ mod grpc;
 mod http;
 mod infra;
 mod keys;
+mod life;
 mod limits_files;
 mod lua_and_rust;
 mod memory_store;

@@ -9,6 +9,7 @@ pub mod acl;
 pub mod client;
 pub mod cluster;
 pub mod envoy;
+pub mod fleet;
 pub mod load;
 pub mod process;
 pub mod prometheus;

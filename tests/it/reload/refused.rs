@@ -40,8 +40,8 @@ fn a_refused_file_is_told_everywhere_until_it_is_mended() {
 fn files_that_are_put_back_as_they_were_are_in_force_again() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
-    replace(&path, "domain: edge\n");
-    loaded.wait_for_page("/readyz", "descriptors is missing");
+    replace(&path, "{domain: edge, descriptors: 5}");
+    loaded.wait_for_page("/readyz", "descriptors must be a list");
     replace(&path, &limits(1_000_000));
     loaded.wait_for_page("/limits", "\"refused\":null");
     assert_eq!(loaded.page("/readyz"), "ready\n");

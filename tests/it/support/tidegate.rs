@@ -34,7 +34,8 @@ pub struct Tidegate {
 }
 
 impl Tidegate {
-    /// Starts the service with `args` after its addresses, and waits until it names them.
+    /// Starts the service with `args` after its addresses, and waits until it names them. It ends
+    /// without delay, unless `args` say otherwise.
     ///
     /// # Panics
     /// When it ends or names no addresses in time; the message holds its log.
@@ -50,6 +51,9 @@ impl Tidegate {
         let mut command = program();
         let grpc = grpc.to_string();
         command.args(["serve", "--grpc-addr", &grpc, "--http-addr", "127.0.0.1:0"]);
+        if !args.contains(&"--drain-delay") {
+            command.args(["--drain-delay", "0"]);
+        }
         command.args(args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = process::spawn(command).expect("tidegate starts");
@@ -138,6 +142,14 @@ impl Tidegate {
     /// When it does not end in time.
     pub fn terminate(&mut self) -> ExitStatus {
         self.ask_to_end();
+        self.wait_for_end()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
         process::wait_for_exit(&mut self.child, EXIT_DEADLINE)
             .unwrap_or_else(|| panic!("tidegate ignores SIGTERM; its log:\n{}", self.log()))
     }

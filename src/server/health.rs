@@ -1,0 +1,92 @@
+//! What is kept current beside the calls: health, histograms, the memory store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use super::life::{Follow, Phase};
+use crate::service::{Readiness, Service};
+use crate::store::Store;
+
+/// How often the store is asked whether it is there, and states that are due are dropped.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Those whose health can be asked for; the first stands for the process.
+const SERVICES: [&str; 3] =
+    ["", "tidegate.v1.RateLimitService", "envoy.service.ratelimit.v3.RateLimitService"];
+
+/// What is looked at again and again, until the service stops.
+pub(super) struct Tick {
+    service: Arc<Service>,
+    health: HealthReporter,
+    was_ready: Option<bool>,
+}
+
+impl Tick {
+    /// Tells for the first time whether decisions can be made.
+    pub(super) async fn start(service: Arc<Service>, health: HealthReporter) -> Self {
+        let mut tick = Self { service, health, was_ready: None };
+        tick.look().await;
+        tick
+    }
+
+    pub(super) async fn run(mut self, mut follow: Follow) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut leaves = std::pin::pin!(follow.clone().until(Phase::Leaving));
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.look().await,
+                () = &mut leaves => break,
+            }
+        }
+        self.report(false).await;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.tidy(),
+                () = follow.reached(Phase::Stopping) => break,
+            }
+        }
+        self.end_watches().await;
+    }
+
+    async fn look(&mut self) {
+        let ready = self.service.ready().await;
+        if self.was_ready != Some(ready.is_ok()) {
+            match &ready {
+                Ok(Readiness::Store) => tracing::info!("the store decides"),
+                Ok(Readiness::Fallback(error)) => {
+                    tracing::warn!(%error, "deciding by --on-store-failure");
+                }
+                Err(error) => tracing::warn!(%error, "no decisions"),
+            }
+            self.was_ready = Some(ready.is_ok());
+            self.report(ready.is_ok()).await;
+        }
+        self.tidy();
+    }
+
+    fn tidy(&self) {
+        self.service.metrics().run_upkeep();
+        if let Store::Memory(memory) = self.service.store() {
+            memory.drop_due();
+        }
+    }
+
+    async fn report(&self, serving: bool) {
+        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in SERVICES {
+            self.health.set_service_status(service, status).await;
+        }
+    }
+
+    /// Who watches has been told, and would hold its connection for ever.
+    async fn end_watches(&mut self) {
+        for service in SERVICES {
+            self.health.clear_service_status(service).await;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What the services of all threads share, and a service for each of them.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::clock::SystemClock;
+use crate::grpc::Grpc;
+use crate::http::{IsLeaving, Pages};
+use crate::metrics::Metrics;
+use crate::service::{Rules, Service};
+use crate::settings::Serve;
+use crate::store::Store;
+use crate::store::fallback::Fallback;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::{Options, RedisStore, Shared};
+
+/// What the services of all threads share.
+pub(super) struct Parts {
+    pub(super) settings: Serve,
+    pub(super) rules: Arc<Rules>,
+    pub(super) metrics: Metrics,
+    pub(super) stores: Stores,
+    pub(super) in_flight: Arc<Semaphore>,
+}
+
+/// What the stores of all threads have in common.
+pub(super) enum Stores {
+    Memory(Arc<MemoryStore>),
+    Redis(Box<Options>, Arc<Shared>),
+}
+
+impl Stores {
+    pub(super) fn of(settings: &Serve, metrics: &Metrics) -> Result<Self, String> {
+        Ok(match settings.store.access()? {
+            None => {
+                metrics.store_up.set(1.0);
+                let clock = Arc::new(SystemClock);
+                Self::Memory(Arc::new(MemoryStore::new(settings.memory_max_keys, clock)))
+            }
+            Some(access) => {
+                metrics.store_up.set(0.0);
+                let options = Options {
+                    access,
+                    timeout: settings.store_timeout,
+                    batch_max: settings.store_batch_max,
+                };
+                let memory = MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock));
+                let fallback = Fallback::new(Arc::new(memory), settings.replicas);
+                let shared = Shared::new(settings.deny_cache(), fallback, metrics.clone());
+                Self::Redis(Box::new(options), Arc::new(shared))
+            }
+        })
+    }
+
+    /// The store for this thread.
+    fn open(&self) -> Result<Store, String> {
+        Ok(match self {
+            Self::Memory(memory) => Store::Memory(Arc::clone(memory)),
+            Self::Redis(options, shared) => {
+                Store::Redis(Box::new(RedisStore::connect(options, Arc::clone(shared))?))
+            }
+        })
+    }
+}
+
+impl Parts {
+    /// A service for this thread, with a connection of its own to the store.
+    pub(super) fn service(&self) -> Result<Service, String> {
+        let store = self.stores.open()?;
+        let policy = self.settings.on_store_failure;
+        Ok(Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone()))
+    }
+
+    pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {
+        let (bounds, style) = (self.settings.bounds(), self.settings.style());
+        let in_flight = Arc::clone(&self.in_flight);
+        Pages { service, bounds, style, in_flight, is_leaving }
+    }
+
+    pub(super) async fn grpc(&self) -> Result<Grpc, String> {
+        let in_flight = Arc::clone(&self.in_flight);
+        let service = self.service()?;
+        // As long as a first decision would wait.
+        let _ = service.store().connected(self.settings.store_timeout).await;
+        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), in_flight))
+    }
+}
