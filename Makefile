@@ -12,7 +12,7 @@ BENCH_ROUNDS ?= 5
 BENCH_SECONDS ?= 2
 
 TOOLS = .servers/cargo
-SCRIPTS = .ci/run tests/tools/install-servers
+SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
 .PHONY: help run test lint fmt bench faults dashboard fuzz clean-servers

@@ -10,6 +10,7 @@ mod dice;
 mod draw;
 mod envoy;
 mod exact;
+mod examples;
 mod faults;
 mod files;
 mod grpc;
