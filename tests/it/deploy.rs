@@ -5,6 +5,7 @@ mod chart;
 mod compose;
 mod dashboard;
 mod drawing;
+mod image;
 mod rules;
 #[cfg(target_os = "linux")]
 mod unit;

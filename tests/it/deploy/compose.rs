@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::client::limits_folder;
 use crate::support::schema::mistakes_of_compose;
-use crate::support::tidegate::Tidegate;
 use crate::support::tools::{agreed, installed, root, text, yaml};
 
 fn compose() -> Value {
@@ -104,25 +102,4 @@ fn redis_keeps_counters_rather_than_dropping_them() {
     for setting in [r#""--maxmemory-policy","noeviction""#, r#""--appendonly","no""#] {
         assert!(command.contains(setting), "{command}");
     }
-}
-
-#[test]
-fn tidegate_accepts_the_variables_of_the_image() {
-    let image = text("deploy/Containerfile");
-    let variables = image.lines().filter_map(|line| line.split_once("TIDEGATE_"));
-    let variables: Vec<_> = variables.filter_map(|(_, rest)| rest.split_once('=')).collect();
-    assert_eq!(variables.len(), 3, "{variables:?}");
-    let limits = limits_folder(&[&text("deploy/example/limits.yaml")]);
-    let mut args = Vec::new();
-    for (name, value) in variables {
-        let flag = format!("--{}", name.to_lowercase().replace('_', "-"));
-        let value = value.trim_end_matches(" \\");
-        // Any port of this machine will do, and another folder.
-        match flag.as_str() {
-            "--limits" => args.extend([flag, limits.path().to_str().unwrap().to_owned()]),
-            _ => assert!(value.starts_with("0.0.0.0:80") && flag.ends_with("-addr"), "{flag}"),
-        }
-    }
-    let args: Vec<_> = args.iter().map(String::as_str).collect();
-    Tidegate::serve(&args);
 }
