@@ -7,7 +7,11 @@ use std::{env, fs};
 
 use protox::prost::Message;
 
-const PROTOS: [&str; 2] = ["tidegate/v1/tidegate.proto", "envoy/service/ratelimit/v3/rls.proto"];
+const PROTOS: [&str; 3] = [
+    "tidegate/v1/tidegate.proto",
+    "tidegate/admin/v1/admin.proto",
+    "envoy/service/ratelimit/v3/rls.proto",
+];
 
 /// The script's parts: those of sections, which stand where others name them, then those that stand
 /// in it in this order.

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 pub mod query;
+pub mod reset;
 pub mod serve;
 pub mod simulate;
 

@@ -1,6 +1,7 @@
 //! The gRPC services: messages in, messages out. The only file that names [`Status`]: one place
 //! maps every cause to its code.
 
+pub mod admin;
 mod codec;
 pub mod routes;
 

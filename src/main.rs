@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{bench, check, query, serve, simulate};
+use tidegate::command::{bench, check, query, reset, serve, simulate};
 use tidegate::rules::parse;
 use tidegate::settings::{Cli, Command};
 
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Ok(false) => ExitCode::from(REJECTED),
             Err(error) => finish(Err(error), NO_DECISION),
         },
+        Command::Reset(settings) => finish(reset::run(&settings), 1),
         Command::Bench(settings) => finish(bench::run(&settings), NO_DECISION),
     }
 }

@@ -3,6 +3,11 @@
 #![allow(clippy::missing_errors_doc, clippy::wildcard_enum_match_arm, clippy::too_many_lines)]
 
 pub mod tidegate {
+    pub mod admin {
+        pub mod v1 {
+            tonic::include_proto!("tidegate.admin.v1");
+        }
+    }
     pub mod v1 {
         tonic::include_proto!("tidegate.v1");
     }

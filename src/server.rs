@@ -1,5 +1,6 @@
 //! Binds, wires, serves, drains.
 
+mod admin;
 mod health;
 mod life;
 mod listen;
@@ -43,6 +44,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 pub struct Bound {
     grpc: TcpListener,
     http: TcpListener,
+    admin: Option<TcpListener>,
     service: Arc<Service>,
     parts: Arc<Parts>,
     reload: Reload,
@@ -57,6 +59,7 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
     let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
     let http = listen("--http-addr", settings.http_addr).await?;
+    let admin = admin::bind(settings.admin_addr).await?;
     let files = Files::read(&settings.limits);
     let rules = rules_of(&files, settings.switches.into()).map_err(|errors| errors.to_string())?;
     rules.warnings().for_each(|warning| tracing::warn!("{warning}"));
@@ -74,7 +77,7 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     if let Some(warning) = service.store().warning().await {
         tracing::warn!("{warning}");
     }
-    Ok(Bound { grpc, http, service, parts, reload })
+    Ok(Bound { grpc, http, admin, service, parts, reload })
 }
 
 impl Bound {
@@ -84,6 +87,14 @@ impl Bound {
     /// The operating system does not say.
     pub fn addrs(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
         Ok((self.grpc.local_addr()?, self.http.local_addr()?))
+    }
+
+    /// Where operators are served, where they are.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn admin_addr(&self) -> std::io::Result<Option<SocketAddr>> {
+        self.admin.as_ref().map(TcpListener::local_addr).transpose()
     }
 
     /// What asks for limits to be read now, whether or not they seem to have changed.
@@ -102,6 +113,11 @@ impl Bound {
         // Health is told before the first call can come.
         let tick = Tick::start(Arc::clone(&self.service), reporter).await;
         let workers = start_workers(&self.parts, &health, &follow).await?;
+        if let Some(admin) = self.admin {
+            let (service, bounds) = (Arc::clone(&self.service), self.parts.settings.bounds());
+            let end = follow.clone().until(Phase::Stopping);
+            tokio::spawn(admin::serve(admin, service, bounds, end));
+        }
         let pages = self.parts.pages(self.service, is_leaving(&follow));
         let pages = axum::serve(self.http, http::router(Arc::new(pages)))
             .with_graceful_shutdown(follow.clone().until(Phase::Stopping));
@@ -151,6 +167,11 @@ async fn start_workers(
             let reflection = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                // Not what operators call elsewhere.
+                .with_service_name("tidegate.v1.RateLimitService")
+                .with_service_name("envoy.service.ratelimit.v3.RateLimitService")
+                .with_service_name("grpc.health.v1.Health")
+                .with_service_name("grpc.reflection.v1.ServerReflection")
                 .build_v1()
                 .map_err(|error| format!("reflection: {error}"))?;
             Ok(Routes { grpc: Arc::new(grpc), health, reflection })

@@ -177,6 +177,28 @@ impl Service {
         Ok(Answer::of(domain, &matched, &decision))
     }
 
+    /// Gives back what a request of hits given back says, by the store and no other: a counter
+    /// that is cleared elsewhere is not cleared. Counts as no decision.
+    ///
+    /// # Errors
+    /// The store could not.
+    pub async fn reset<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        request: &Request,
+    ) -> Result<Answer<'s>, DecideError> {
+        let Some(domain) = snapshot.rules.domain(request.domain()) else {
+            return Ok(Answer::without_limits());
+        };
+        let Plan { matched, asks } =
+            snapshot.plan(domain, request).map_err(DecideError::Request)?;
+        if asks.is_empty() {
+            return Ok(Answer::without_limits());
+        }
+        let decision = self.store.decide(asks, OnStoreFailure::Error, None).await;
+        Ok(Answer::of(domain, &matched, &decision.map_err(DecideError::Store)?))
+    }
+
     fn count(
         &self,
         snapshot: &Snapshot,

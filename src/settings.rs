@@ -59,6 +59,12 @@ pub enum Command {
         tidegate query --domain edge user_id=42 ip=203.0.113.9 everyone=\n  \
         tidegate query --domain edge tenant=acme,path=/login --hits 2")]
     Query(Query),
+    /// Clear counters of a running service
+    ///
+    /// All that the limits count that these descriptors meet, as if nobody had asked. The service must
+    /// be run with --admin-addr.
+    #[command(after_help = "Example:\n  tidegate reset --domain edge user_id=42")]
+    Reset(Reset),
     /// Replay recorded requests on their own clock
     ///
     /// For trying limits on yesterday's traffic: reads a JSON line for each request and prints a
@@ -94,6 +100,9 @@ pub struct Serve {
     /// Where to serve HTTP; port 0 takes a free one
     #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub http_addr: SocketAddr,
+    /// Where to serve operators (ResetQuota), on this machine only; unset: nowhere
+    #[arg(long, env = "TIDEGATE_ADMIN_ADDR", value_name = "ADDR")]
+    pub admin_addr: Option<SocketAddr>,
     /// How long a decision may wait for the store; Envoy waits 20ms for the answer
     #[arg(long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
     pub store_timeout: Duration,
@@ -218,6 +227,25 @@ pub struct Query {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Settings of `reset`.
+#[derive(Args, Debug)]
+pub struct Reset {
+    /// The service's --admin-addr
+    #[arg(
+        long,
+        env = "TIDEGATE_ADMIN_ADDR",
+        default_value = "127.0.0.1:8082",
+        value_name = "HOST:PORT"
+    )]
+    pub addr: String,
+    /// The domain of the limits file
+    #[arg(long, value_name = "D")]
+    pub domain: String,
+    /// Descriptors: the entries of each, joined by commas
+    #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
+    pub descriptors: Vec<Entries>,
 }
 
 /// Settings of `simulate`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use prost_types::Duration as ProtoDuration;
 use serde_json::{Value, json};
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::limit::format_period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
@@ -36,16 +36,7 @@ pub fn run(query: &Query) -> Result<bool, String> {
 }
 
 async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{}", query.addr))
-        .map_err(|error| format!("--addr {}: {error}", query.addr))?;
-    let endpoint = endpoint.connect_timeout(DEADLINE).timeout(DEADLINE);
-    let channel = endpoint.connect().await.map_err(|error| {
-        format!(
-            "no service at {}: {}; start one with `tidegate serve`, or name it with --addr",
-            query.addr,
-            first_cause(&error)
-        )
-    })?;
+    let channel = connect(&query.addr, "start one with `tidegate serve`").await?;
     let mut client = RateLimitServiceClient::new(channel);
     let domain = query.domain.clone();
     let descriptors = query.descriptors.iter().map(descriptor).collect();
@@ -57,7 +48,22 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
         let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
         client.check_rate_limit(request).await.map(tonic::Response::into_inner)
     };
-    answer.map_err(|status| format!("{:?}: {}", status.code(), status.message()))
+    answer.map_err(|status| refusal(&status))
+}
+
+/// A connection to a service; without one, `instead` says what to do.
+pub(super) async fn connect(addr: &str, instead: &str) -> Result<Channel, String> {
+    let endpoint = Endpoint::from_shared(format!("http://{addr}"))
+        .map_err(|error| format!("--addr {addr}: {error}"))?;
+    let endpoint = endpoint.connect_timeout(DEADLINE).timeout(DEADLINE);
+    endpoint.connect().await.map_err(|error| {
+        let cause = first_cause(&error);
+        format!("no service at {addr}: {cause}; {instead}, or name it with --addr")
+    })
+}
+
+pub(super) fn refusal(status: &tonic::Status) -> String {
+    format!("{:?}: {}", status.code(), status.message())
 }
 
 /// The error at the bottom says what happened, such as that the connection was refused.
@@ -65,7 +71,7 @@ fn first_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
 }
 
-fn descriptor(entries: &Entries) -> Descriptor {
+pub(super) fn descriptor(entries: &Entries) -> Descriptor {
     let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
     Descriptor { entries: entries.0.iter().map(entry).collect(), hits: None }
 }
@@ -87,8 +93,8 @@ fn period(duration: Option<ProtoDuration>) -> String {
     duration.map_or_else(|| "-".to_owned(), |duration| format_period(ms(duration)))
 }
 
-fn name(query: &Query, status: &LimitStatus) -> String {
-    let entries = usize::try_from(status.descriptor).ok().and_then(|at| query.descriptors.get(at));
+fn name(descriptors: &[Entries], status: &LimitStatus) -> String {
+    let entries = usize::try_from(status.descriptor).ok().and_then(|at| descriptors.get(at));
     let entry = |(key, value): &(String, String)| format!("{key}={value}");
     entries.map_or_else(String::new, |entries| {
         entries.0.iter().map(entry).collect::<Vec<_>>().join(",")
@@ -113,7 +119,13 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
         text.push_str("no limit stands on these descriptors\n");
         return text;
     }
-    let rows: Vec<_> = answer.statuses.iter().map(|status| row(query, status)).collect();
+    text + &columns(&query.descriptors, &answer.statuses)
+}
+
+/// A line for each status, in columns.
+pub(super) fn columns(descriptors: &[Entries], statuses: &[LimitStatus]) -> String {
+    let mut text = String::new();
+    let rows: Vec<_> = statuses.iter().map(|status| row(descriptors, status)).collect();
     let header = ["DESCRIPTOR", "RULE", "WITHIN", "LIMIT", "REMAINING", "FULL IN", "RETRY IN"];
     let header = header.map(String::from);
     let widths: Vec<usize> = (0..header.len())
@@ -129,7 +141,7 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
     text
 }
 
-fn row(query: &Query, status: &LimitStatus) -> [String; 7] {
+fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     let within = match (status.within_limit, status.shadow) {
         (true, _) => "yes",
         (false, false) => "no",
@@ -142,13 +154,13 @@ fn row(query: &Query, status: &LimitStatus) -> [String; 7] {
     };
     let retry = period(status.retry_after);
     let reset = period(status.reset_after);
-    [name(query, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
+    [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
 }
 
 fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
     let status = |status: &LimitStatus| {
         json!({
-            "descriptor": name(query, status),
+            "descriptor": name(&query.descriptors, status),
             "rule": status.rule,
             "within_limit": status.within_limit,
             "limit": status.limit,

@@ -38,6 +38,9 @@ async fn serve(settings: Serve) -> Result<(), String> {
     let (grpc, http) = bound.addrs().map_err(|error| error.to_string())?;
     tracing::info!("grpc on {grpc}");
     tracing::info!("http on {http}");
+    if let Some(admin) = bound.admin_addr().map_err(|error| error.to_string())? {
+        tracing::info!("admin on {admin}");
+    }
     let (first, told) = oneshot::channel();
     let twice = async {
         ends.next().await;

@@ -8,7 +8,7 @@ use prost::{DecodeError, Message};
 
 use super::{Bounds, Draft, Place, Request, RequestError, refuse};
 use crate::decide::Mode;
-use crate::limit::{Algorithm, Limit, LimitSpec};
+use crate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as envoy;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 
@@ -50,6 +50,18 @@ impl Request {
         let mut draft = read(message, Dialect::Tidegate, bounds)?;
         draft.mode(Mode::Peek);
         draft.hits(0);
+        draft.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        draft.finish()
+    }
+
+    /// Reads a `ResetQuotaRequest`, which gives back all that there can be.
+    ///
+    /// # Errors
+    /// Names the field that is missing, out of bounds or broken.
+    pub fn from_reset(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
+        let mut draft = read(message, Dialect::Tidegate, bounds)?;
+        draft.mode(Mode::Refund);
+        draft.hits(HITS_MAX);
         draft.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
         draft.finish()
     }

@@ -232,6 +232,7 @@ async fn reflection_lists_every_service() {
     for service in [SERVICES[1], SERVICES[2], "grpc.health.v1.Health"] {
         assert!(services.iter().any(|listed| listed == service), "{service}: {services:?}");
     }
+    assert!(!services.iter().any(|listed| listed.contains("admin")), "{services:?}");
 }
 
 #[tokio::test]

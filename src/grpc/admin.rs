@@ -1,0 +1,42 @@
+//! `tidegate.admin.v1.AdminService`: what operators may do.
+
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::{Request as Call, Response, Status};
+
+use super::{limit_status, status_of};
+use crate::proto::tidegate::admin::v1::admin_service_server::AdminService;
+use crate::proto::tidegate::admin::v1::{ResetQuotaRequest, ResetQuotaResponse};
+use crate::request::{Bounds, Request};
+use crate::service::{DecideError, Service};
+
+/// The service for operators, over the same rules and store as the one for callers.
+pub struct Admin {
+    /// Resets.
+    pub service: Arc<Service>,
+    /// How much a request may bring.
+    pub bounds: Bounds,
+}
+
+#[tonic::async_trait]
+impl AdminService for Admin {
+    async fn reset_quota(
+        &self,
+        call: Call<ResetQuotaRequest>,
+    ) -> Result<Response<ResetQuotaResponse>, Status> {
+        // By the parser of callers' requests, so that its bounds hold.
+        let message = call.into_inner().encode_to_vec();
+        let request = Request::from_reset(&message, &self.bounds)
+            .map_err(|error| status_of(DecideError::Request(error)))?;
+        let snapshot = self.service.snapshot();
+        let answer = self.service.reset(&snapshot, &request).await.map_err(status_of)?;
+        if answer.statuses.is_empty() {
+            return Err(Status::not_found("these descriptors meet no limit; nothing was reset"));
+        }
+        let rules: Vec<_> = answer.statuses.iter().map(|status| status.rule).collect();
+        tracing::info!(domain = request.domain(), ?rules, "counters were reset");
+        let statuses = answer.statuses.iter().map(limit_status).collect();
+        Ok(Response::new(ResetQuotaResponse { statuses }))
+    }
+}

@@ -1,0 +1,103 @@
+//! `tidegate reset`, on a service with a port for operators.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
+use tonic::transport::Endpoint;
+
+use crate::support::client::{Caller, Served, request};
+use crate::support::process::wait_until;
+use crate::support::servers::{RedisServer, Version};
+use crate::support::tidegate::Tidegate;
+
+/// For a line of the log.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+const EDGE: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit:
+      - { limit: 2, period: 36500d }
+      - { limit: 3, period: 1d, algorithm: sliding_window_log, name: daily }
+      - { limit: 4, period: 1d, algorithm: token_bucket, overdraft: true, name: tokens }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+
+fn admin(served: &Served) -> SocketAddr {
+    let told =
+        || served.tidegate.log().split("admin on ").nth(1)?.split_whitespace().next()?.parse().ok();
+    wait_until(DEADLINE, told).expect("it tells where operators are served")
+}
+
+fn reset(addr: SocketAddr, args: &[&str]) -> std::process::Output {
+    let addr = addr.to_string();
+    Tidegate::run(&[&["reset", "--addr", &addr, "--domain", "edge"], args].concat(), "")
+}
+
+async fn remaining(caller: &Caller) -> Vec<u64> {
+    let quota = caller.quota(&request("edge").about("user", "alice")).await.unwrap();
+    quota.statuses.iter().map(|status| status.remaining).collect()
+}
+
+#[tokio::test]
+async fn a_reset_clears_every_counter_that_the_descriptors_meet_and_no_other() {
+    let redis = RedisServer::start(Version::Redis70);
+    let args = ["--admin-addr", "127.0.0.1:0"];
+    let url = redis.url();
+    let on_redis = [&args[..], &["--store", &url, "--store-timeout", "10s"]].concat();
+    for args in [&args[..], &on_redis] {
+        let served = Served::with(&[EDGE], args);
+        let caller = served.caller().await;
+        let asks = request("edge").about("user", "alice");
+        for user in ["alice", "bob"] {
+            caller.check(&request("edge").about("user", user).taking(2)).await.unwrap();
+        }
+        assert!(!caller.allows(&asks).await, "it is denied, and known to be");
+        let output = reset(admin(&served), &["user=alice"]);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(stdout.contains("user=alice") && stdout.contains("daily"), "{stdout}");
+        assert_eq!(remaining(&caller).await, [2, 3, 4]);
+        assert!(caller.allows(&asks).await, "the denial is forgotten too");
+        assert!(!caller.allows(&request("edge").about("user", "bob")).await);
+    }
+}
+
+#[test]
+fn what_meets_no_limit_is_said_and_fails() {
+    let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
+    for args in [["nothing=a"], ["user=a,path=b"]] {
+        let output = reset(admin(&served), &args);
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("meet no limit"), "{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn callers_cannot_reset_and_operators_cannot_ask() {
+    let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
+    let output = reset(served.tidegate.grpc, &["user=alice"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("Unimplemented"), "{stderr}");
+    let channel = Endpoint::from_shared(format!("http://{}", admin(&served))).unwrap();
+    let mut client = RateLimitServiceClient::new(channel.connect().await.unwrap());
+    let asked = client.get_quota(request("edge").about("user", "a").quota()).await;
+    assert_eq!(asked.unwrap_err().code(), tonic::Code::Unimplemented);
+}
+
+#[test]
+fn by_default_there_is_no_port_for_operators_and_never_a_public_one() {
+    let served = Served::with(&[EDGE], &[]);
+    assert!(!served.tidegate.log().contains("admin on"));
+    let limits = served.limits().to_str().unwrap();
+    let args = ["serve", "--limits", limits, "--grpc-addr", "127.0.0.1:0", "--http-addr"];
+    let output =
+        Tidegate::run(&[&args[..], &["127.0.0.1:0", "--admin-addr", "0.0.0.0:0"]].concat(), "");
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("--admin-addr 0.0.0.0:0: must be a loopback address"), "{stderr}");
+}
