@@ -112,9 +112,6 @@ fn tidegate_accepts_the_limits_and_settings_of_the_chart() {
         }
         // Secrets and servers are not here.
         flags.retain(|flag, _| !flag.starts_with("--store-") || flag == "--store-timeout");
-        // Those of settings to come, which are variables that nobody reads yet.
-        let readme = text("README.md");
-        flags.retain(|flag, _| !flag.starts_with("--drain-") || readme.contains(flag.as_str()));
         flags.insert("--store".to_owned(), "memory".to_owned());
         let limits = folder.path().to_str().unwrap().to_owned();
         assert_eq!(flags.insert("--limits".to_owned(), limits).unwrap(), "/etc/tidegate/limits");
