@@ -7,6 +7,7 @@ mod failures;
 mod headers;
 mod hits;
 mod limits;
+mod replicas;
 mod routes;
 
 use crate::support::client::{Request, Served};

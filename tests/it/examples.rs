@@ -18,8 +18,7 @@ use crate::support::envoy::Envoy;
 use crate::support::servers::free_port;
 use crate::support::tidegate::Tidegate;
 
-/// Lines of every example, and what stands there in a test: ports that are free, and a time that
-/// a busy machine keeps.
+/// An example's configuration with ports that are free, and times that a busy machine keeps.
 fn fitted(config: &str, service: SocketAddr, front: u16, admin: u16) -> String {
     let upstream = free_port().to_string();
     let ports = [
@@ -34,8 +33,12 @@ fn fitted(config: &str, service: SocketAddr, front: u16, admin: u16) -> String {
         assert!(config.contains(&port), "the example has no {port}");
         config = config.replace(&port, &own);
     }
-    assert!(config.contains("timeout: 0.025s"), "the example waits for another time");
-    config.replace("timeout: 0.025s", "timeout: 20s").replace("timeout: 0.5s", "timeout: 20s")
+    for time in ["timeout: 0.025s", "max_interval: 0.025s", "timeout: 0.5s"] {
+        let (name, _) = time.split_once(' ').expect("a name and a time");
+        assert!(config.contains(time), "the example has no {time}");
+        config = config.replace(time, &format!("{name} 20s"));
+    }
+    config
 }
 
 fn folder(name: &str) -> PathBuf {

@@ -31,6 +31,22 @@ impl Config {
         config
     }
 
+    /// One more replica of the service, beside the one at the start.
+    pub fn replica(mut self, service: SocketAddr) -> Self {
+        let endpoints = self.at("/static_resources/clusters/0/load_assignment/endpoints/0");
+        let endpoints = endpoints["lb_endpoints"].as_array_mut().expect("endpoints");
+        let mut endpoint = endpoints[0].clone();
+        endpoint["endpoint"]["address"]["socket_address"]["port_value"] = json!(service.port());
+        endpoints.push(endpoint);
+        self
+    }
+
+    /// Fields of the service's cluster.
+    pub fn service(mut self, fields: &str) -> Self {
+        merge(self.at("/static_resources/clusters/0"), yaml(fields));
+        self
+    }
+
     /// Fields of the rate limit filter.
     pub fn filter(mut self, fields: &str) -> Self {
         let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
