@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod migrate;
 pub mod query;
 pub mod reset;
 pub mod serve;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{bench, check, query, reset, serve, simulate};
+use tidegate::command::{bench, check, migrate, query, reset, serve, simulate};
 use tidegate::rules::parse;
 use tidegate::settings::{Cli, Command};
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         },
         Command::Reset(settings) => finish(reset::run(&settings), 1),
         Command::Bench(settings) => finish(bench::run(&settings), NO_DECISION),
+        Command::Migrate(settings) => finish(migrate::run(&settings), 1),
     }
 }
 

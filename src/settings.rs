@@ -1,6 +1,7 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
 mod bench;
+mod migrate;
 mod store;
 mod switches;
 
@@ -13,6 +14,7 @@ use clap::builder::styling::AnsiColor;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
+pub use self::migrate::{Migrate, Origin};
 pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
 use crate::envoy::{Headers, Style};
@@ -80,6 +82,13 @@ pub enum Command {
     /// Exits with 2 if nothing is answered.
     #[command(after_help = bench::PATTERNS)]
     Bench(Box<Bench>),
+    /// Turn the settings of another service into flags of `serve`
+    ///
+    /// Prints a command for a shell, and as comments what became of every variable that is set and has
+    /// no flag. Passwords are never printed.
+    #[command(after_help = "Example:\n  tidegate migrate --from envoyproxy-env ratelimit.env\n  \
+        kubectl exec deploy/ratelimit -- env | tidegate migrate --from envoyproxy-env -")]
+    Migrate(Migrate),
 }
 
 /// Settings of `serve`.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's helpers may end the test
 
 mod bench;
+mod migrate;
 mod reset;
 mod secrets;
 mod simulate;

@@ -1,0 +1,147 @@
+//! From values to the flags of `serve`, and what people must know of them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::store;
+use super::values::{Mistakes, Values};
+
+/// Where limits are expected whose place nobody knows.
+const LIMITS: &str = "/etc/tidegate";
+
+/// How old a connection may get at most, in this program.
+const AGE_MAX: Duration = Duration::from_secs(86_400);
+
+/// What the variables become.
+#[derive(Default)]
+pub struct Translation {
+    /// Flags of `serve`, each with its value if it takes one.
+    pub(super) flags: Vec<(&'static str, Option<String>)>,
+    /// What must be done before the flags do as the variables did: the variable, and what.
+    pub(super) before: Vec<(&'static str, String)>,
+    /// What else there is to know of a variable.
+    pub(super) remarks: Vec<(&'static str, String)>,
+}
+
+impl Translation {
+    /// The flags for these values.
+    pub fn of(values: &Values<'_>, mistakes: &mut Mistakes) -> Self {
+        let mut translation = Self::default();
+        translation.limits(values);
+        store::add(values, &mut translation, mistakes);
+        translation.addresses(values);
+        translation.switches(values);
+        translation.answers(values);
+        translation.log(values);
+        translation
+    }
+
+    pub(super) fn flag(&mut self, flag: &'static str) {
+        self.flags.push((flag, None));
+    }
+
+    pub(super) fn set(&mut self, flag: &'static str, value: impl Into<String>) {
+        self.flags.push((flag, Some(value.into())));
+    }
+
+    pub(super) fn before(&mut self, variable: &'static str, what: impl Into<String>) {
+        self.before.push((variable, what.into()));
+    }
+
+    pub(super) fn remark(&mut self, variable: &'static str, what: &str) {
+        self.remarks.push((variable, what.to_owned()));
+    }
+
+    /// Whether a flag is among them.
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|(own, _)| *own == flag)
+    }
+
+    fn limits(&mut self, values: &Values<'_>) {
+        if values.text("CONFIG_TYPE") == Some("GRPC_XDS_SOTW") {
+            let what = format!(
+                "put the limits that xDS serves into files in {LIMITS}, or change --limits"
+            );
+            self.before("CONFIG_TYPE", what);
+            self.set("--limits", LIMITS);
+        } else {
+            self.set("--limits", folder(values).display().to_string());
+        }
+        if values.is_on("MERGE_DOMAIN_CONFIG") {
+            self.flag("--merge-domains");
+        }
+    }
+
+    fn addresses(&mut self, values: &Values<'_>) {
+        let addr = |host, port, default| {
+            SocketAddr::new(values.host(host), values.port(port, default)).to_string()
+        };
+        self.set("--grpc-addr", addr("GRPC_HOST", "GRPC_PORT", 8_081));
+        self.set("--http-addr", addr("HOST", "PORT", 8_080));
+        if let Some(age) = values.duration("GRPC_MAX_CONNECTION_AGE") {
+            self.set("--max-connection-age", spelled(age.min(AGE_MAX)));
+            if age > AGE_MAX {
+                self.remark("GRPC_MAX_CONNECTION_AGE", "24h is the most; 0 lets connections stay");
+            }
+        }
+    }
+
+    fn switches(&mut self, values: &Values<'_>) {
+        for (variable, flag) in [("SHADOW_MODE", "--shadow-mode"), ("QUOTA_MODE", "--quota-mode")] {
+            if values.is_on(variable) {
+                self.flag(flag);
+            }
+        }
+        if values.is_on("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
+            let what = "it is so here: a rejected request takes nothing";
+            self.remark("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", what);
+        }
+    }
+
+    fn answers(&mut self, values: &Values<'_>) {
+        if values.is_on("LIMIT_RESPONSE_HEADERS_ENABLED") {
+            self.set("--headers", "x-ratelimit");
+            let what = "callers get X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, \
+                whatever the names were";
+            self.remark("LIMIT_RESPONSE_HEADERS_ENABLED", what);
+        }
+        if values.is_off("RESPONSE_DYNAMIC_METADATA") {
+            self.set("--dynamic-metadata", "off");
+        }
+    }
+
+    fn log(&mut self, values: &Values<'_>) {
+        match values.text("LOG_LEVEL") {
+            None => {}
+            Some("panic" | "fatal") => self.set("--log", "error"),
+            Some("warning") => self.set("--log", "warn"),
+            Some(level) => self.set("--log", level),
+        }
+    }
+}
+
+/// Where envoyproxy/ratelimit looks for limits files.
+fn folder(values: &Values<'_>) -> PathBuf {
+    let root = values.text("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current");
+    let sub = values.text("RUNTIME_SUBDIRECTORY").unwrap_or_default();
+    let app = values.text("RUNTIME_APPDIRECTORY").unwrap_or("config");
+    // Joining an absolute path would leave the root.
+    let parts = [sub, app].map(|part| part.trim_matches('/'));
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    parts.fold(PathBuf::from(root), |path, part| path.join(Path::new(part)))
+}
+
+/// Never 0 unless it is, for 0 means that connections may stay.
+fn spelled(age: Duration) -> String {
+    let secs = age.as_secs();
+    if age.subsec_nanos() > 0 {
+        return format!("{}ms", age.as_millis().max(1));
+    }
+    match secs {
+        0 => "0".to_owned(),
+        secs if secs.is_multiple_of(3_600) => format!("{}h", secs / 3_600),
+        secs if secs.is_multiple_of(60) => format!("{}m", secs / 60),
+        secs => format!("{secs}s"),
+    }
+}

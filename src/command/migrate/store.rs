@@ -1,0 +1,171 @@
+//! The flags of the store: which Redis, and how to get there.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use super::flags::Translation;
+use super::values::{Mistakes, Values};
+use crate::settings::StoreUrl;
+
+/// Stands for a server that nobody knows yet. Without a store, each replica would count for itself
+/// and nobody would notice.
+const UNKNOWN: &str = "redis://REDIS_HOST:6379";
+
+/// Where the password is expected.
+const PASSWORD_FILE: &str = "/run/secrets/redis-password";
+
+/// What is plain in a URL's parameter.
+const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// A server, or several, as `REDIS_URL` has it.
+struct Servers {
+    /// The URL for `--store`, without any password.
+    url: String,
+    /// `user:password` or `password`, where it was in the URL.
+    auth: Option<String>,
+}
+
+/// Adds the flags.
+pub(super) fn add(values: &Values<'_>, translation: &mut Translation, mistakes: &mut Mistakes) {
+    let servers = match servers(values) {
+        Ok(Ok(servers)) => servers,
+        Ok(Err((variable, why))) => {
+            translation
+                .before(variable, format!("{why}: put the host of a Redis in place of REDIS_HOST"));
+            return translation.set("--store", UNKNOWN);
+        }
+        Err(message) => return values.refuse("REDIS_URL", &message, mistakes),
+    };
+    // The URL is checked by who will read it; the message repeats none of it.
+    if let Err(error) = servers.url.parse::<StoreUrl>() {
+        return values.refuse("REDIS_URL", &format!("{error}{}", allowed(values)), mistakes);
+    }
+    let is_encrypted = servers.url.starts_with("rediss");
+    translation.set("--store", servers.url);
+    credentials(values, servers.auth.as_deref(), translation);
+    certificates(values, is_encrypted, translation, mistakes);
+}
+
+/// The servers; or which variable names none that can be reached from here, and why.
+///
+/// # Errors
+/// What is wrong with `REDIS_URL`.
+fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'static str)>, String> {
+    if values.text("BACKEND_TYPE") == Some("memcache") {
+        return Ok(Err(("BACKEND_TYPE", "there is no store in memcache")));
+    }
+    let socket = values.text("REDIS_SOCKET_TYPE");
+    let tls = values.is_on("REDIS_TLS") || socket == Some("tls");
+    let scheme = if tls { "rediss" } else { "redis" };
+    let Some(url) = values.text("REDIS_URL") else {
+        return Ok(Err(("REDIS_URL", "it is not set, which means a Unix socket there")));
+    };
+    let plain = |url| Ok(Ok(Servers { url, auth: None }));
+    match values.text("REDIS_TYPE") {
+        Some("CLUSTER") => plain(format!("{scheme}-cluster://{}", list(url))),
+        Some("SENTINEL") => plain(sentinels(scheme, url)?),
+        _ if !is_path(url) && socket == Some("unix") => Err(
+            "is no path, while REDIS_SOCKET_TYPE is unix; allowed is a path, or tcp as the type"
+                .into(),
+        ),
+        _ if !is_path(url) => Ok(Ok(single(scheme, url))),
+        _ if matches!(socket, None | Some("unix")) => {
+            Ok(Err(("REDIS_URL", "Redis is reached over TCP here, not over a Unix socket")))
+        }
+        _ => Err("is a path, and REDIS_SOCKET_TYPE is not unix; allowed is HOST:PORT".into()),
+    }
+}
+
+fn is_path(url: &str) -> bool {
+    url.starts_with(['/', '@', '.'])
+}
+
+/// The client library there also takes `redis://USER:PASSWORD@HOST:PORT/DB`.
+fn single(scheme: &str, url: &str) -> Servers {
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("rediss", rest)) => ("rediss", rest),
+        Some(("redis", rest)) => (scheme, rest),
+        _ => (scheme, url),
+    };
+    let (auth, hosts) = match rest.rsplit_once('@') {
+        Some((auth, hosts)) => {
+            let decoded = percent_decode_str(auth).decode_utf8_lossy();
+            (Some(decoded.trim_start_matches(':').to_owned()), hosts)
+        }
+        None => (None, rest),
+    };
+    Servers { url: format!("{scheme}://{hosts}"), auth: auth.filter(|auth| !auth.is_empty()) }
+}
+
+/// The master's name comes first.
+fn sentinels(scheme: &str, url: &str) -> Result<String, String> {
+    let (name, hosts) = url
+        .split_once(',')
+        .filter(|(name, _)| !name.trim().is_empty())
+        .ok_or_else(|| "names no sentinels; allowed is MASTER,HOST:PORT,HOST:PORT,…".to_owned())?;
+    let name = utf8_percent_encode(name.trim(), PARAMETER);
+    Ok(format!("{scheme}-sentinel://{}?service={name}", list(hosts)))
+}
+
+fn list(hosts: &str) -> String {
+    let hosts = hosts.split(',').map(|host| host.trim().trim_start_matches("redis://"));
+    hosts.filter(|host| !host.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+fn allowed(values: &Values<'_>) -> &'static str {
+    match values.text("REDIS_TYPE") {
+        Some("CLUSTER") => "; allowed is HOST:PORT,HOST:PORT,…",
+        Some("SENTINEL") => "; allowed is MASTER,HOST:PORT,HOST:PORT,…",
+        _ => "; allowed is HOST:PORT",
+    }
+}
+
+fn credentials(values: &Values<'_>, in_url: Option<&str>, translation: &mut Translation) {
+    let own = values.text("REDIS_AUTH").map(|auth| ("REDIS_AUTH", auth));
+    let in_url = in_url.map(|auth| ("REDIS_URL", auth));
+    if let Some((variable, auth)) = own.or(in_url) {
+        let user = auth.split_once(':').map(|(user, _)| user).filter(|user| !user.is_empty());
+        if let Some(user) = user {
+            translation.set("--store-user", user);
+        }
+        translation.set("--store-password-file", PASSWORD_FILE);
+        let what = format!(
+            "write its password into {PASSWORD_FILE}, or leave that flag out and set TIDEGATE_STORE_PASSWORD"
+        );
+        translation.before(variable, what);
+    }
+    if values.has("REDIS_SENTINEL_AUTH") && values.text("REDIS_TYPE") == Some("SENTINEL") {
+        let what = "leave --store out, and set TIDEGATE_STORE to its value with \
+            &sentinelPassword=PASSWORD at the end (&sentinelUsername=USER too, if there is one)";
+        translation.before("REDIS_SENTINEL_AUTH", what);
+    }
+}
+
+fn certificates(
+    values: &Values<'_>,
+    is_encrypted: bool,
+    translation: &mut Translation,
+    mistakes: &mut Mistakes,
+) {
+    let files = [
+        ("REDIS_TLS_CACERT", "--store-ca-file"),
+        ("REDIS_TLS_CLIENT_CERT", "--store-cert-file"),
+        ("REDIS_TLS_CLIENT_KEY", "--store-key-file"),
+    ];
+    let set = files.map(|(name, flag)| (name, flag, values.text(name)));
+    let [_, (cert, _, has_cert), (key, _, has_key)] = set;
+    if has_cert.is_some() != has_key.is_some() {
+        let (one, other) = if has_cert.is_some() { (cert, key) } else { (key, cert) };
+        return values.refuse(
+            one,
+            &format!("is set, and {other} is not; both are needed"),
+            mistakes,
+        );
+    }
+    for (name, flag, path) in set {
+        match path {
+            Some(path) if is_encrypted => translation.set(flag, path),
+            Some(_) => translation.remark(name, "it does nothing while REDIS_TLS is off"),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The values of variables, checked once by what the table says they are.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::table::{self, Variable};
+use super::vars::{Place, Var, Vars};
+
+/// What a value may be, as envoyproxy/ratelimit reads it.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// A text that is never printed.
+    Secret,
+    /// `true` or `false`, as Go spells them.
+    Switch,
+    /// An address to listen on.
+    Host,
+    /// From 1 to 65535.
+    Port,
+    /// A whole number.
+    Count,
+    /// A number from 0 to 1.
+    Ratio,
+    /// As Go spells it, such as `1h30m` or `150us`.
+    Duration,
+    /// One of these words, in upper or lower case.
+    Choice(&'static [&'static str]),
+}
+
+/// A value that is what its [`Kind`] allows.
+#[derive(Clone, PartialEq)]
+pub enum Value {
+    /// Also of secrets.
+    Text(String),
+    /// On or off.
+    Switch(bool),
+    /// An address.
+    Host(IpAddr),
+    /// A port.
+    Port(u16),
+    /// How long.
+    Duration(Duration),
+    /// The word as the table spells it.
+    Choice(&'static str),
+    /// A number that becomes no flag.
+    Number,
+}
+
+/// All variables that the table has and that are set to something.
+pub struct Values<'v> {
+    by_name: BTreeMap<&'static str, Value>,
+    places: BTreeMap<&'static str, &'v Place>,
+}
+
+/// Everything that is wrong, each with its line in the file, or 0.
+#[derive(Default)]
+pub struct Mistakes(Vec<(usize, String)>);
+
+impl<'v> Values<'v> {
+    /// Checks all variables that the table has; those that are set to nothing are as if not set.
+    pub fn of(vars: &'v Vars, mistakes: &mut Mistakes) -> Self {
+        let mut values = Self { by_name: BTreeMap::new(), places: BTreeMap::new() };
+        for (name, var) in vars.iter().filter(|(_, var)| !var.value.trim().is_empty()) {
+            let Some(variable) = table::find(name) else { continue };
+            values.places.insert(variable.name, &var.place);
+            match variable.kind.read(var.value.trim()) {
+                Ok(value) => drop(values.by_name.insert(variable.name, value)),
+                Err(allowed) => mistakes.add(&var.place, &refused(variable, var, &allowed)),
+            }
+        }
+        values
+    }
+
+    /// Whether a variable is set.
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.by_name.get(name) == Some(&Value::Switch(true))
+    }
+
+    /// Whether a switch is set, and off.
+    pub fn is_off(&self, name: &str) -> bool {
+        self.by_name.get(name) == Some(&Value::Switch(false))
+    }
+
+    /// A text, a secret or a word.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.by_name.get(name)? {
+            Value::Text(text) => Some(text),
+            Value::Choice(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    /// An address to listen on; by default every one of this machine, as there.
+    pub fn host(&self, name: &str) -> IpAddr {
+        match self.by_name.get(name) {
+            Some(Value::Host(host)) => *host,
+            _ => Ipv4Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// A port.
+    pub fn port(&self, name: &str, default: u16) -> u16 {
+        match self.by_name.get(name) {
+            Some(Value::Port(port)) => *port,
+            _ => default,
+        }
+    }
+
+    /// How long.
+    pub fn duration(&self, name: &str) -> Option<Duration> {
+        match self.by_name.get(name)? {
+            Value::Duration(duration) => Some(*duration),
+            _ => None,
+        }
+    }
+
+    /// Reports what is wrong with a variable, after its name.
+    pub fn refuse(&self, name: &str, message: &str, mistakes: &mut Mistakes) {
+        let place = self.places.get(name).map_or(&Place::Environment, |place| *place);
+        mistakes.add(place, &format!("{name} {message}"));
+    }
+}
+
+impl Mistakes {
+    /// Adds one, and where it was found.
+    fn add(&mut self, place: &Place, message: &str) {
+        self.0.push(match place {
+            Place::Environment => (0, message.to_owned()),
+            Place::Line(_, line) => (*line, format!("{place}: {message}")),
+        });
+    }
+
+    /// What `make` makes, if nothing is wrong.
+    pub(super) fn or_else<T>(mut self, make: impl FnOnce() -> T) -> Result<T, String> {
+        if self.0.is_empty() {
+            return Ok(make());
+        }
+        self.0.sort_by_key(|(line, _)| *line);
+        Err(self.0.into_iter().map(|(_, message)| message).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn refused(variable: &Variable, var: &Var, allowed: &str) -> String {
+    let name = variable.name;
+    if matches!(variable.kind, Kind::Secret) {
+        return format!("{name} is not what it may be; allowed is {allowed}");
+    }
+    let value: String = var.value.chars().take(64).collect();
+    format!("{name} is {value:?}; allowed is {allowed}")
+}
+
+impl Kind {
+    /// # Errors
+    /// What is allowed.
+    fn read(self, text: &str) -> Result<Value, String> {
+        match self {
+            Self::Text | Self::Secret if text.chars().any(char::is_control) => {
+                Err("a text without control characters".to_owned())
+            }
+            Self::Text | Self::Secret => Ok(Value::Text(text.to_owned())),
+            Self::Switch => switch(text).map(Value::Switch).ok_or("true or false".to_owned()),
+            Self::Host => host(text)
+                .map(Value::Host)
+                .ok_or("an IP address, such as 0.0.0.0 or ::, or localhost".to_owned()),
+            Self::Port => {
+                let port = text.parse().ok().filter(|port| *port > 0).map(Value::Port);
+                port.ok_or("a port from 1 to 65535".to_owned())
+            }
+            Self::Count => match text.parse::<u64>() {
+                Ok(_) => Ok(Value::Number),
+                Err(_) => Err("a whole number".to_owned()),
+            },
+            Self::Ratio => {
+                let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+                let ratio: Option<f64> = ratio;
+                ratio.map(|_| Value::Number).ok_or("a number from 0 to 1".to_owned())
+            }
+            Self::Duration => duration(text)
+                .map(Value::Duration)
+                .ok_or("a duration, such as 30s, 1h30m or 150us".to_owned()),
+            Self::Choice(words) => {
+                let word = words.iter().find(|word| word.eq_ignore_ascii_case(text));
+                word.map(|word| Value::Choice(word))
+                    .ok_or_else(|| format!("one of {}", words.join(", ")))
+            }
+        }
+    }
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+fn host(text: &str) -> Option<IpAddr> {
+    if text == "localhost" {
+        return Some(Ipv4Addr::LOCALHOST.into());
+    }
+    text.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+/// Numbers with units, one behind the other, or 0.
+fn duration(text: &str) -> Option<Duration> {
+    if matches!(text, "" | "0") {
+        return (text == "0").then_some(Duration::ZERO);
+    }
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at(number_end);
+        let unit_end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit_end);
+        let seconds = number.parse::<f64>().ok()? * unit_seconds(unit)?;
+        sum = sum.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
+        rest = after;
+    }
+    Some(sum)
+}
+
+fn unit_seconds(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "ns" => 1e-9,
+        "us" | "µs" | "μs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_spelled_as_go_does() {
+        for (text, millis) in [
+            ("24h", 86_400_000),
+            ("1h30m", 5_400_000),
+            ("1.5s", 1_500),
+            ("150ms", 150),
+            ("0", 0),
+            ("0s", 0),
+        ] {
+            assert_eq!(duration(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for bad in ["", "5", "s", "1x", "1h30", "-1s", "1..5s", "9e9s"] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_of_both_kinds() {
+        for (text, wanted) in
+            [("0.0.0.0", "0.0.0.0"), ("::", "::"), ("[::1]", "::1"), ("localhost", "127.0.0.1")]
+        {
+            assert_eq!(host(text), wanted.parse().ok(), "{text}");
+        }
+        assert_eq!(host("ratelimit.example.com"), None);
+    }
+}

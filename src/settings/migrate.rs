@@ -1,0 +1,24 @@
+//! Settings of `migrate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Settings of `migrate`.
+#[derive(Args, Debug)]
+pub struct Migrate {
+    /// Whose settings: `envoyproxy-env` are the environment variables of envoyproxy/ratelimit
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "envoyproxy-env")]
+    pub from: Origin,
+    /// A file of NAME=value lines, as env or an env file has them, or /proc/PID/environ; `-` is
+    /// standard input; left out: the environment of this command
+    #[arg(value_name = "FILE|-")]
+    pub file: Option<PathBuf>,
+}
+
+/// Whose settings are read.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Origin {
+    /// The environment variables of envoyproxy/ratelimit.
+    EnvoyproxyEnv,
+}
