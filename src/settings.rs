@@ -87,7 +87,7 @@ pub enum Command {
     /// Prints a command for a shell, and as comments what became of every variable that is set and has
     /// no flag. Passwords are never printed.
     #[command(after_help = "Example:\n  tidegate migrate --from envoyproxy-env ratelimit.env\n  \
-        kubectl exec deploy/ratelimit -- env | tidegate migrate --from envoyproxy-env -")]
+        kubectl set env deployment/ratelimit --list --resolve | tidegate migrate --from envoyproxy-env -")]
     Migrate(Migrate),
 }
 

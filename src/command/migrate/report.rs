@@ -13,7 +13,8 @@ const BY_DEFAULT: [(&str, &str); 3] = [
     ),
     (
         "--on-store-failure error",
-        "while Redis does not answer, a replica decides by itself; with this the proxy gets an error and decides, as there",
+        "while Redis does not answer, a replica decides by itself; with this the proxy gets an \
+            error and decides, as there",
     ),
     (
         "--dynamic-metadata off",
@@ -91,7 +92,8 @@ const fn needless(becomes: Becomes, is_off: bool) -> Option<&'static str> {
     }
 }
 
-/// The variables that are set to something, in the table's order; those of which the same is said, together.
+/// The variables that are set to something, in the table's order; those of which the same is said,
+/// together.
 fn said(
     vars: &Vars,
     values: &Values<'_>,

@@ -129,7 +129,8 @@ fn credentials(values: &Values<'_>, in_url: Option<&str>, translation: &mut Tran
         }
         translation.set("--store-password-file", PASSWORD_FILE);
         let what = format!(
-            "write its password into {PASSWORD_FILE}, or leave that flag out and set TIDEGATE_STORE_PASSWORD"
+            "write its password into {PASSWORD_FILE}, or leave that flag out and set \
+                TIDEGATE_STORE_PASSWORD"
         );
         translation.before(variable, what);
     }

@@ -53,24 +53,30 @@ const DEBUG: Becomes = Needless(
     "there is no debug port: /limits on the HTTP port shows the limits in force, /metrics the counts",
 );
 const FETCH: Becomes = Needless(
-    "metrics are always at /metrics on the HTTP port: let Prometheus fetch them there, domain and rule are labels",
+    "metrics are always at /metrics on the HTTP port: let Prometheus fetch them there, domain and \
+        rule are labels",
 );
 const HEADER_NAMES: Becomes = Needless(
-    "header names are fixed: --headers x-ratelimit has X-RateLimit-Limit, -Remaining and -Reset, --headers draft the IETF's",
+    "header names are fixed: --headers x-ratelimit has X-RateLimit-Limit, -Remaining and -Reset, \
+        --headers draft the IETF's",
 );
 const MEMCACHE: Becomes =
     Missing("there is no store in memcache: counters live in Redis, or in this process");
 const PERSECOND: Becomes = Needless(
-    "all limits of a request are decided together, so one store holds them all; to spread load, name several servers in --store, or a cluster (docs/redis.md)",
+    "all limits of a request are decided together, so one store holds them all; to spread load, \
+        name several servers in --store, or a cluster (docs/redis.md)",
 );
 const STATSD: Becomes = Missing(
-    "there is no statsd: let Prometheus fetch /metrics on the HTTP port (docs/from-envoyproxy-ratelimit.md has the names)",
+    "there is no statsd: let Prometheus fetch /metrics on the HTTP port \
+        (docs/from-envoyproxy-ratelimit.md has the names)",
 );
 const TIMEOUT: Becomes = Needless(
-    "--store-timeout (15ms) bounds a decision; keep it below the timeout of Envoy's rate limit filter (20ms unless set)",
+    "--store-timeout (15ms) bounds a decision; keep it below the timeout of Envoy's rate limit \
+        filter (20ms unless set)",
 );
 const TLS: Becomes = Missing(
-    "gRPC has no TLS of its own yet: keep the port on a network that you trust, or put a proxy with TLS before it",
+    "gRPC has no TLS of its own yet: keep the port on a network that you trust, or put a proxy with \
+        TLS before it",
 );
 const TRACES: Becomes = Missing("there are no traces yet");
 const UPSTREAM_HEADERS: Becomes =
@@ -103,14 +109,16 @@ pub const VARIABLES: &[Variable] = &[
         "GRPC_MAX_CONCURRENT_STREAMS",
         Count,
         Needless(
-            "a connection has 1024 calls open at most, and --max-in-flight bounds those decided at once",
+            "a connection has 1024 calls open at most, and --max-in-flight bounds those decided at \
+                once",
         ),
     ),
     of(
         "GRPC_MAX_RECV_MSG_SIZE",
         Count,
         Needless(
-            "a message has 4 MiB at most, and --max-descriptors, --max-entries and --max-text-bytes bound what is in it",
+            "a message has 4 MiB at most, and --max-descriptors, --max-entries and --max-text-bytes \
+                bound what is in it",
         ),
     ),
     of("GRPC_SERVER_USE_TLS", Switch, TLS),
@@ -168,7 +176,8 @@ pub const VARIABLES: &[Variable] = &[
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         Switch,
         Needless(
-            "it never runs without limits: it starts with good ones, and keeps them where new ones are bad",
+            "it never runs without limits: it starts with good ones, and keeps them where new ones \
+                are bad",
         ),
     ),
     // Statistics.
@@ -195,7 +204,8 @@ pub const VARIABLES: &[Variable] = &[
         "NEAR_LIMIT_RATIO",
         Ratio,
         Needless(
-            "it is 0.8: rate_limit_near_limit_total counts checks that leave a fifth of the limit or less",
+            "it is 0.8: rate_limit_near_limit_total counts checks that leave a fifth of the limit \
+                or less",
         ),
     ),
     // Counting.
@@ -214,7 +224,9 @@ pub const VARIABLES: &[Variable] = &[
         "CACHE_KEY_PREFIX",
         Text,
         Missing(
-            "keys begin with tg: and do not meet those of envoyproxy/ratelimit; to keep two deployments apart on one Redis, give their domains other names, or each a database (redis://HOST:PORT/1)",
+            "keys begin with tg: and do not meet those of envoyproxy/ratelimit; to keep two \
+                deployments apart on one Redis, give their domains other names, or each a database \
+                (redis://HOST:PORT/1)",
         ),
     ),
     of("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", Switch, Flag("--count-rejected")),
@@ -267,7 +279,8 @@ pub const VARIABLES: &[Variable] = &[
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
         Switch,
         Needless(
-            "with --on-store-failure error, /readyz and health follow Redis; else a replica decides by itself meanwhile, and stays ready",
+            "with --on-store-failure error, /readyz and health follow Redis; else a replica decides \
+                by itself meanwhile, and stays ready",
         ),
     ),
     of("REDIS_PERSECOND", Switch, PERSECOND),

@@ -1,8 +1,8 @@
 //! Environment variables, of this process or as a file has them.
 //!
-//! A file is what people have at hand: the output of `env`, an env file of Compose, Docker or Kubernetes, or
-//! `/proc/PID/environ`, whose records end with a zero byte and stand as they are. In lines, values may
-//! stand in quotes, and ` #` begins a comment, as Compose reads them.
+//! A file is what people have at hand: the output of `env`, an env file of Compose, Docker or
+//! Kubernetes, or `/proc/PID/environ`, whose records end with a zero byte and stand as they are. In
+//! lines, values may stand in quotes, and ` #` begins a comment, as Compose reads them.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -54,11 +54,12 @@ fn every_command_on_a_page_parses() {
     let mut parsed = 0;
     for (place, text) in blocks("sh") {
         let text = text.replace("\\\n", " ");
-        for line in text.lines().filter(|line| line.starts_with("tidegate ")) {
-            let words = words(line.split(" |").next().unwrap());
+        let commands = text.lines().flat_map(|line| line.split('|')).map(str::trim);
+        for command in commands.filter(|command| command.starts_with("tidegate ")) {
+            let words = words(command);
             let words = words.iter().take_while(|word| !["#", ">", "&"].contains(&word.as_str()));
             if let Err(error) = Cli::try_parse_from(words) {
-                panic!("{place}: {line}\n{error}");
+                panic!("{place}: {command}\n{error}");
             }
             parsed += 1;
         }
