@@ -3,6 +3,7 @@
 
 mod actions;
 mod answers;
+mod changes;
 mod failures;
 mod headers;
 mod hits;

@@ -15,7 +15,7 @@ descriptors:
 
 /// What Envoy does with a replica that is gone: it asks another one, soon enough to be in time.
 /// The longest pause is also the time that Envoy gives each try.
-const RETRIES: &str = "
+pub(super) const RETRIES: &str = "
 rate_limit_service:
   grpc_service:
     retry_policy:

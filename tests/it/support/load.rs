@@ -17,6 +17,7 @@ use tonic::{Code, Status};
 
 use super::client::{Caller, Request};
 use super::process;
+use super::web::{Answer, Ask, Web};
 
 /// How often requests that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
@@ -57,19 +58,31 @@ impl Load {
     /// # Panics
     /// When nobody listens there.
     pub fn start(addr: SocketAddr, rate_per_second: u32, request: &Request) -> Self {
+        let request = request.clone();
+        let connect = async move || Target::Service(Box::new(Caller::of(addr).await), request);
+        Self::on(connect, rate_per_second)
+    }
+
+    /// Sends an HTTP request so many times a second over one connection to the proxy at `addr`,
+    /// which asks the service; fewer where the machine does not keep up, for three programs and
+    /// this one share it.
+    pub fn through(addr: SocketAddr, rate_per_second: u32, ask: impl FnOnce(Web) -> Ask) -> Self {
+        let ask = Box::new(ask(Web::http2_on(addr)));
+        Self::on(async || Target::Proxy(ask), rate_per_second)
+    }
+
+    fn on(connect: impl AsyncFnOnce() -> Target + Send + 'static, rate_per_second: u32) -> Self {
         let answered = Arc::new(Mutex::new(Vec::new()));
         let (end, ended) = oneshot::channel();
         let (started, is_started) = blocking::channel();
-        let stream = (request.clone(), Arc::clone(&answered));
+        let kept = Arc::clone(&answered);
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                let caller = Caller::of(addr).await;
+                let target = connect().await;
                 let start = Instant::now();
                 started.send(start).expect("who starts a load waits for it");
-                let (request, answered) = stream;
-                let stream = Stream { caller, request, start, rate_per_second, answered };
-                stream.run(ended).await
+                Stream { target, start, rate_per_second, answered: kept }.run(ended).await
             })
         });
         let start = is_started.recv().expect("the service listens");
@@ -124,9 +137,27 @@ impl Load {
     }
 }
 
+/// What is asked, and where.
+enum Target {
+    Service(Box<Caller>, Request),
+    Proxy(Box<Ask>),
+}
+
+impl Target {
+    /// A load on the service itself is an open loop.
+    const fn in_flight_max(&self) -> usize {
+        match self {
+            Self::Service(..) => usize::MAX,
+            Self::Proxy(_) => 200,
+        }
+    }
+}
+
+/// What an answer says: the sample's last three fields.
+type Told = (Outcome, api::DecisionSource, (u64, u64));
+
 struct Stream {
-    caller: Caller,
-    request: Request,
+    target: Target,
     start: Instant,
     rate_per_second: u32,
     answered: Arc<Mutex<Vec<Sample>>>,
@@ -136,7 +167,7 @@ impl Stream {
     /// How many requests were sent until the end was asked for; all of them are answered.
     async fn run(self, mut ended: oneshot::Receiver<()>) -> u64 {
         let stream = Arc::new(self);
-        let (mut calls, mut sent) = (JoinSet::new(), 0);
+        let (mut calls, mut sent, mut left_out) = (JoinSet::new(), 0, 0);
         let mut ticks = interval(TICK);
         // Those that were late are sent at once below.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -146,7 +177,11 @@ impl Stream {
                 _ = &mut ended => break,
                 _ = ticks.tick() => {}
             }
-            while sent < stream.due() {
+            while sent + left_out < stream.due() {
+                if calls.len() >= stream.target.in_flight_max() {
+                    left_out += 1;
+                    continue;
+                }
                 let stream = Arc::clone(&stream);
                 calls.spawn(async move { stream.send().await });
                 sent += 1;
@@ -165,29 +200,47 @@ impl Stream {
 
     async fn send(&self) {
         let sent = self.start.elapsed();
-        let answer = self.caller.check(&self.request).await;
+        let (outcome, source, limits) = match &self.target {
+            Target::Service(caller, request) => told_by_service(caller.check(request).await),
+            Target::Proxy(ask) => told_by_proxy(ask.try_send().await),
+        };
         let latency = self.start.elapsed() - sent;
-        let (outcome, source) = outcome_of(&answer);
-        let limits = answer.map_or((0, 0), |answer| limits_of(&answer));
         self.answered.lock().unwrap().push(Sample { sent, latency, outcome, source, limits });
     }
 }
 
-fn outcome_of(
-    answer: &Result<api::CheckRateLimitResponse, Status>,
-) -> (Outcome, api::DecisionSource) {
+fn told_by_service(answer: Result<api::CheckRateLimitResponse, Status>) -> Told {
     match answer {
-        Ok(answer) if answer.decision() == api::Decision::Allowed => {
-            (Outcome::Allowed, answer.source())
+        Ok(answer) => {
+            let allowed = answer.decision() == api::Decision::Allowed;
+            let outcome = if allowed { Outcome::Allowed } else { Outcome::Rejected };
+            let limits = answer.statuses.iter().map(|status| status.limit);
+            (outcome, answer.source(), ends(limits))
         }
-        Ok(answer) => (Outcome::Rejected, answer.source()),
-        Err(status) => (Outcome::Failed(status.code()), api::DecisionSource::Unspecified),
+        Err(status) => nothing(status.code()),
     }
 }
 
-fn limits_of(answer: &api::CheckRateLimitResponse) -> (u64, u64) {
-    let limits = || answer.statuses.iter().map(|status| status.limit);
-    (limits().min().unwrap_or(0), limits().max().unwrap_or(0))
+fn told_by_proxy(answer: Option<Answer>) -> Told {
+    let Some(answer) = answer else { return nothing(Code::Unavailable) };
+    let outcome = match answer.status {
+        200 => Outcome::Allowed,
+        429 => Outcome::Rejected,
+        _ => return nothing(Code::Unknown),
+    };
+    // Such as `3, 3;w=60, 9;w=3600`: the tightest, and then all of them.
+    let policies = answer.header("x-ratelimit-limit").unwrap_or_default().split(", ").skip(1);
+    let limits = policies.filter_map(|policy| policy.split(';').next()?.parse().ok());
+    (outcome, api::DecisionSource::Unspecified, ends(limits))
+}
+
+const fn nothing(code: Code) -> Told {
+    (Outcome::Failed(code), api::DecisionSource::Unspecified, (0, 0))
+}
+
+/// The smallest and the largest.
+fn ends(limits: impl Iterator<Item = u64> + Clone) -> (u64, u64) {
+    (limits.clone().min().unwrap_or(0), limits.max().unwrap_or(0))
 }
 
 /// What came of a load, in the order of sending.
