@@ -91,11 +91,11 @@ impl<'v> Values<'v> {
 
     /// A text, a secret or a word.
     pub fn text(&self, name: &str) -> Option<&str> {
-        match self.by_name.get(name)? {
-            Value::Text(text) => Some(text),
-            Value::Choice(word) => Some(word),
-            _ => None,
+        let value = self.by_name.get(name)?;
+        if let Value::Text(text) = value {
+            return Some(text);
         }
+        if let Value::Choice(word) = value { Some(word) } else { None }
     }
 
     /// An address to listen on; by default every one of this machine, as there.
@@ -116,10 +116,7 @@ impl<'v> Values<'v> {
 
     /// How long.
     pub fn duration(&self, name: &str) -> Option<Duration> {
-        match self.by_name.get(name)? {
-            Value::Duration(duration) => Some(*duration),
-            _ => None,
-        }
+        if let Value::Duration(duration) = self.by_name.get(name)? { Some(*duration) } else { None }
     }
 
     /// Reports what is wrong with a variable, after its name.
