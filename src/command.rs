@@ -7,6 +7,7 @@ pub mod query;
 pub mod reset;
 pub mod serve;
 pub mod simulate;
+pub mod top;
 
 use std::io::Write;
 
@@ -18,4 +19,29 @@ pub fn print(text: &str) -> Result<(), String> {
     let mut out = anstream::stdout();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     printed.map_err(|error| format!("cannot print: {error}"))
+}
+
+/// Pads each column to its widest cell, but for the last; a line feed ends every line.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Text of callers or limits files, which must not move the terminal's cursor.
+fn printable(text: &str) -> String {
+    let escape = |c: char| {
+        if c.is_control() { c.escape_default().to_string() } else { c.into() }
+    };
+    text.chars().map(escape).collect()
 }

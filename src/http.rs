@@ -19,6 +19,7 @@ use crate::service::{Readiness, Refusal, Service};
 use crate::store::Store;
 
 mod json;
+mod top;
 
 /// Whether the service is on its way to its end.
 pub type IsLeaving = Box<dyn Fn() -> bool + Send + Sync>;
@@ -44,6 +45,7 @@ pub fn router(pages: Arc<Pages>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/limits", get(limits))
+        .route("/top", get(top::show))
         .route("/json", post(json::decide))
         .layer(DefaultBodyLimit::max(json::BODY_BYTES_MAX))
         .with_state(pages)

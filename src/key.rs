@@ -213,9 +213,14 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= READABLE_MAX {
         return text.into();
     }
+    hashed(text).into()
+}
+
+/// What stands for a text that is not to be read: `#` and the first 128 bits of its SHA-256.
+pub(crate) fn hashed(text: &str) -> String {
     let mut hash = Buffer::new();
     push_hash(&mut hash, text.as_bytes());
-    String::from_utf8_lossy(&hash).into_owned().into()
+    String::from_utf8_lossy(&hash).into_owned()
 }
 
 fn push_text(key: &mut Buffer, text: &str, names_entry: bool) {

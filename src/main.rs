@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{bench, check, migrate, query, reset, serve, simulate};
+use tidegate::command::{bench, check, migrate, query, reset, serve, simulate, top};
 use tidegate::rules::parse;
 use tidegate::settings::{Cli, Command};
 
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             Err(error) => finish(Err(error), NO_DECISION),
         },
         Command::Reset(settings) => finish(reset::run(&settings), 1),
+        Command::Top(settings) => finish(top::run(&settings), 1),
         Command::Bench(settings) => finish(bench::run(&settings), NO_DECISION),
         Command::Migrate(settings) => finish(migrate::run(&settings), 1),
     }

@@ -13,8 +13,10 @@ use crate::rules::{Domain, RuleSet};
 use crate::store::{Source, StoreError};
 
 pub mod checks;
+pub mod top;
 
 use checks::{Checks, Series};
+use top::Top;
 
 const DECISIONS: &str = "rate_limit_decision_total";
 const DECISION_SECONDS: &str = "rate_limit_decision_duration_seconds";
@@ -29,7 +31,7 @@ const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
 const BUILD_INFO: &str = "tidegate_build_info";
 
 /// The dimension of limits that requests bring.
-const OVERRIDE: &str = "override";
+pub(crate) const OVERRIDE: &str = "override";
 
 /// Stands for every domain that no limits file has.
 const UNKNOWN: &str = "unknown";
@@ -60,6 +62,8 @@ pub struct Metrics {
     memory_evicted: Counter,
     /// Tests of limits.
     pub checks: Arc<Checks>,
+    /// Who is rejected most.
+    pub top: Arc<Top>,
 }
 
 /// The handles of one rule set.
@@ -134,6 +138,7 @@ impl Metrics {
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
                 checks: Arc::new(Checks::new(values_max)),
+                top: Arc::default(),
                 recorder: Arc::clone(&recorder),
             }
         });

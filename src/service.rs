@@ -9,6 +9,7 @@ use crate::clock::Stopwatch;
 use crate::decide::{Enforcement, Status};
 use crate::key::Head;
 use crate::limit::Limit;
+use crate::metrics::top;
 use crate::metrics::{CheckResult, Metrics, RuleMetrics};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
@@ -17,6 +18,7 @@ use crate::store::{Decision, Source, Store, StoreError};
 
 mod dimension;
 mod in_force;
+mod offender;
 
 pub use in_force::{Load, Refusal, Rules};
 
@@ -27,6 +29,7 @@ pub struct Service {
     /// What a domain's requests get while the store cannot decide, where the domain says nothing.
     on_store_failure: OnStoreFailure,
     metrics: Metrics,
+    top: top::Writer,
 }
 
 /// What one request sees, whole, however often rules are swapped meanwhile.
@@ -104,13 +107,14 @@ const UNLIMITED: Status = Status {
 
 impl Service {
     /// A service that decides by `rules` on `store`.
-    pub const fn new(
+    pub fn new(
         rules: Arc<Rules>,
         store: Store,
         on_store_failure: OnStoreFailure,
         metrics: Metrics,
     ) -> Self {
-        Self { rules, store, on_store_failure, metrics }
+        let top = metrics.top.writer();
+        Self { rules, store, on_store_failure, metrics, top }
     }
 
     /// The rules in force.
@@ -210,6 +214,9 @@ impl Service {
         snapshot.metrics.count_decision(Some(domain), decision.allowed, decision.source);
         for matched in matched {
             let (result, near) = result(matched, decision);
+            if result == CheckResult::Rejected {
+                offender::count(&self.top, domain, matched, request);
+            }
             let (rule, name, id) = match matched.origin {
                 Origin::Override(..) => {
                     snapshot.metrics.overrides(domain).count(result, near);

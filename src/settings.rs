@@ -4,6 +4,7 @@ mod bench;
 mod migrate;
 mod store;
 mod switches;
+mod top;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ pub use self::bench::Bench;
 pub use self::migrate::{Migrate, Origin};
 pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
+pub use self::top::Top;
 use crate::envoy::{Headers, Style};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
@@ -43,7 +45,7 @@ pub enum Command {
     /// Run the service
     ///
     /// Serves gRPC (CheckRateLimit, GetQuota, Envoy's ShouldRateLimit, health, reflection) and
-    /// HTTP (/healthz, /readyz, /metrics, /limits).
+    /// HTTP (/healthz, /readyz, /metrics, /limits, /top).
     #[command(after_help = "Example:\n  tidegate serve --limits deploy/example/limits.yaml\n  \
         tidegate serve --limits /etc/tidegate --store redis://127.0.0.1:6379\n  \
         tidegate serve --limits /etc/tidegate --store rediss-cluster://a:6379,b:6379 --store-user tidegate \\\n    \
@@ -67,6 +69,12 @@ pub enum Command {
     /// be run with --admin-addr.
     #[command(after_help = "Example:\n  tidegate reset --domain edge user_id=42")]
     Reset(Reset),
+    /// Show who a running service rejects most now
+    ///
+    /// By rule the values that were rejected most in the last 10 to 20 seconds: REJECTIONS at least, and UP TO
+    /// at most.
+    #[command(after_help = "Example:\n  tidegate top --rule user_id")]
+    Top(Top),
     /// Replay recorded requests on their own clock
     ///
     /// For trying limits on yesterday's traffic: reads a JSON line for each request and prints a

@@ -1,5 +1,6 @@
 //! `tidegate check`: the table of what the limits files were understood to say.
 
+use super::{columns, printable};
 use crate::limit::{Limit, Shape, SubWindows, format_period};
 use crate::rules::{Domain, Rule, RuleSet};
 
@@ -79,8 +80,12 @@ fn algorithm(limit: &Limit) -> String {
 fn flags(own: &[&str], rule: &Rule, name: &str) -> String {
     let mut flags: Vec<String> = own.iter().map(|flag| (*flag).to_owned()).collect();
     let role = rule.role().name();
-    let told =
-        [(role, !role.is_empty()), ("shared", rule.shares()), ("detailed", rule.tells_values())];
+    let told = [
+        (role, !role.is_empty()),
+        ("shared", rule.shares()),
+        ("detailed", rule.tells_values()),
+        ("hashed", rule.hashes_values()),
+    ];
     flags.extend(told.iter().filter(|(_, holds)| *holds).map(|(name, _)| (*name).to_owned()));
     if name != rule.path() {
         flags.push(format!("name={name}"));
@@ -98,31 +103,6 @@ fn own_settings(domain: &Domain) -> Option<String> {
     }
     let line = printable(&format!("{}: {}", domain.name(), settings.join("; ")));
     (!settings.is_empty()).then(|| line + "\n")
-}
-
-/// Configured text must not move the terminal's cursor.
-fn printable(text: &str) -> String {
-    let escape = |c: char| {
-        if c.is_control() { c.escape_default().to_string() } else { c.into() }
-    };
-    text.chars().map(escape).collect()
-}
-
-/// Pads each column to its widest cell, but for the last; a line feed ends every line.
-fn columns(rows: &[Row]) -> String {
-    let mut widths = [0; HEADER.len()];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub struct Rule {
     pub(super) shared: Box<[Option<Box<str>>]>,
     /// What values make of the path in metrics; without any, empty.
     pub(super) segments: Box<[Segment]>,
+    /// By level: whether values are only told by their hash; without any, empty.
+    pub(super) hashes: Box<[bool]>,
     pub(super) metadata: Option<Struct>,
     pub(super) raw_body: Option<Box<str>>,
     pub(super) below: Level,
@@ -47,6 +49,8 @@ pub(crate) enum Segment {
     Configured(Box<str>),
     /// The key, and the value that the request brings.
     Value(Box<str>),
+    /// The key, and the hash of the value.
+    Hash(Box<str>),
 }
 
 /// A rule that counts nothing and says so: `unlimited: true`.
@@ -116,6 +120,16 @@ impl Rule {
     /// Whether values of requests become its metrics' labels: `detailed_metric`, `value_to_metric`.
     pub fn tells_values(&self) -> bool {
         !self.segments.is_empty()
+    }
+
+    /// Whether values at a level of its path are only told by their hash: `hash_values`.
+    pub fn hashes(&self, level: usize) -> bool {
+        self.hashes.get(level).copied().unwrap_or(false)
+    }
+
+    /// Whether some values are.
+    pub fn hashes_values(&self) -> bool {
+        !self.hashes.is_empty()
     }
 
     /// What the limits file wants told to the proxy of requests that meet this rule.

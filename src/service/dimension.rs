@@ -24,6 +24,7 @@ pub(super) fn spell(rule: &Rule, name: &str, request: &Request, descriptor: usiz
                 text.push('=');
                 text.push_str(&key::shortened(value));
             }
+            Segment::Hash(key) => text.extend([key, "=", &key::hashed(value)]),
         }
     }
     text

@@ -3,6 +3,7 @@
 
 mod json;
 mod labels;
+mod top;
 
 use std::collections::BTreeMap;
 

@@ -53,6 +53,7 @@ fn rule_line(rule: &Rule) -> String {
         (role, rule.role() != Role::Enforced),
         ("shared", rule.shares()),
         ("detailed", rule.tells_values()),
+        ("hashed", rule.hashes_values()),
         ("metadata", rule.metadata().is_some()),
         ("raw_body", rule.raw_body().is_some()),
     ] {

@@ -11,7 +11,7 @@ use crate::rules::Switches;
 use crate::rules::rule::{Kind, Role, Rule};
 use crate::rules::tree::{Level, Pattern, Refused, WILDCARDS_MAX};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "key",
     "value",
     "rate_limit",
@@ -21,6 +21,7 @@ const KEYS: [&str; 11] = [
     "share_threshold",
     "detailed_metric",
     "value_to_metric",
+    "hash_values",
     "metadata",
     "raw_body",
 ];
@@ -133,7 +134,14 @@ impl Reader<'_, '_, '_> {
             let message = "share_threshold does nothing without a wildcard in value";
             self.report.warn(fields.at("share_threshold"), format!("{}{message}", fields.subject));
         }
-        Step::new(key, value, path::Options { shares: shares && wildcard, value_to_metric })
+        let hashes = self.flag(fields, "hash_values");
+        if hashes && !wildcard && !value.is_empty() {
+            let message = "hash_values does nothing beside a value that stands here";
+            self.report.warn(fields.at("hash_values"), format!("{}{message}", fields.subject));
+        }
+        let hashes = hashes && (wildcard || value.is_empty());
+        let options = path::Options { shares: shares && wildcard, value_to_metric, hashes };
+        Step::new(key, value, options)
     }
 
     /// Puts the rule that comes next into its level.
@@ -181,6 +189,7 @@ impl Reader<'_, '_, '_> {
             role: self.role(fields),
             shared: path::shared(own.steps),
             segments: path::segments(own.steps, detailed),
+            hashes: path::hashes(own.steps),
             metadata: metadata::read(fields, self.report).ok().flatten(),
             raw_body: domain::raw_body(fields, self.report).ok().flatten(),
             below: Level::default(),

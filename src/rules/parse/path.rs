@@ -18,6 +18,8 @@ pub(super) struct Options {
     pub(super) shares: bool,
     /// The value that a request brings stands in metrics.
     pub(super) value_to_metric: bool,
+    /// Values are only told by their hash.
+    pub(super) hashes: bool,
 }
 
 impl Step {
@@ -38,6 +40,12 @@ pub(super) fn shared(steps: &[Step]) -> Box<[Option<Box<str>>]> {
     steps[..depth].iter().map(pattern).collect()
 }
 
+/// By level whether values are only told by their hash; empty where none are.
+pub(super) fn hashes(steps: &[Step]) -> Box<[bool]> {
+    let depth = steps.iter().rposition(|step| step.options.hashes).map_or(0, |last| last + 1);
+    steps[..depth].iter().map(|step| step.options.hashes).collect()
+}
+
 /// The path as metrics tell it where values stand in it; else empty, for then it is the rule's.
 pub(super) fn segments(steps: &[Step], detailed: bool) -> Box<[Segment]> {
     let tells = |step: &Step| step.varies() && (detailed || step.options.value_to_metric);
@@ -46,7 +54,8 @@ pub(super) fn segments(steps: &[Step], detailed: bool) -> Box<[Segment]> {
     }
     let segment = |step: &Step| {
         if tells(step) {
-            Segment::Value(step.key.clone())
+            let named = if step.options.hashes { Segment::Hash } else { Segment::Value };
+            named(step.key.clone())
         } else if step.value.is_empty() {
             Segment::Configured(step.key.clone())
         } else {

@@ -1,0 +1,165 @@
+//! Space-Saving (Metwally, Agrawal, El Abbadi, 2005): a fixed number of counters that keep what
+//! comes often.
+//!
+//! A value that has a counter is counted there. Another one takes the smallest counter over, with
+//! its count, and notes that count as what it may be too high by: whoever had the counter before
+//! may have brought all of it.
+//!
+//! **Bound.** Every count adds one to one counter, so m counters sum up to the N values counted,
+//! and the smallest is at most N / m. A value's counter is too high by what the smallest one was
+//! when it came, so by N / m at most, and never too low; a value without a counter came at most as
+//! often as the smallest counter says. So every value that came more than N / m times has one.
+//! Of sketches added up, the bounds add up to the same N / m of their sum.
+//!
+//! A search looks at all counters: 64 numbers in a row take less than a map's chains and heaps.
+
+use std::collections::HashMap;
+
+use super::{COUNTERS, Offender};
+
+/// The values of one window.
+#[derive(Default)]
+struct Sketch {
+    total: u64,
+    /// The values' hashes, in a row of their own to be searched fast; so are the counts.
+    values: Vec<u64>,
+    counts: Vec<u64>,
+    told: Vec<Told>,
+}
+
+struct Told {
+    text: Box<str>,
+    /// What its count may be too high by.
+    over: u64,
+}
+
+/// The current window and the one before.
+#[derive(Default)]
+pub(super) struct Windows {
+    number: u64,
+    current: Sketch,
+    before: Sketch,
+}
+
+/// Sketches added up.
+#[derive(Default)]
+pub(super) struct Merged {
+    total: u64,
+    /// The most that a value without a counter came.
+    unseen: u64,
+    values: HashMap<u64, Sum>,
+}
+
+struct Sum {
+    text: Box<str>,
+    at_least: u64,
+    /// At most, less what counts for values without a counter.
+    above_unseen: u64,
+}
+
+impl Windows {
+    /// Goes on to the window of this number.
+    pub(super) fn turn(&mut self, number: u64) {
+        if number <= self.number {
+            return;
+        }
+        std::mem::swap(&mut self.current, &mut self.before);
+        self.current.clear();
+        if number > self.number + 1 {
+            self.before.clear();
+        }
+        self.number = number;
+    }
+
+    /// Whether something of them still counts in the window of this number.
+    pub(super) const fn is_of(&self, number: u64) -> bool {
+        number <= self.number + 1
+    }
+
+    pub(super) fn count(&mut self, value: u64, spell: impl FnOnce() -> String) {
+        self.current.count(value, spell);
+    }
+
+    pub(super) fn add_to(&self, merged: &mut Merged) {
+        merged.add(&self.current);
+        merged.add(&self.before);
+    }
+}
+
+impl Sketch {
+    fn count(&mut self, value: u64, spell: impl FnOnce() -> String) {
+        self.total += 1;
+        if let Some(at) = self.values.iter().position(|own| *own == value) {
+            self.counts[at] += 1;
+            return;
+        }
+        let text = spell().into_boxed_str();
+        if self.values.len() < COUNTERS {
+            self.values.push(value);
+            self.counts.push(1);
+            self.told.push(Told { text, over: 0 });
+            return;
+        }
+        let Some((at, &over)) = self.counts.iter().enumerate().min_by_key(|(_, count)| **count)
+        else {
+            return;
+        };
+        self.values[at] = value;
+        self.counts[at] = over + 1;
+        self.told[at] = Told { text, over };
+    }
+
+    /// The most that a value without a counter came.
+    fn unseen(&self) -> u64 {
+        let is_full = self.values.len() == COUNTERS;
+        self.counts.iter().min().filter(|_| is_full).copied().unwrap_or(0)
+    }
+
+    fn clear(&mut self) {
+        self.total = 0;
+        self.values.clear();
+        self.counts.clear();
+        self.told.clear();
+    }
+}
+
+impl Merged {
+    fn add(&mut self, sketch: &Sketch) {
+        let unseen = sketch.unseen();
+        self.total += sketch.total;
+        self.unseen += unseen;
+        let counted = sketch.values.iter().zip(&sketch.counts).zip(&sketch.told);
+        for ((value, count), told) in counted {
+            let sum = self.values.entry(*value).or_insert_with(|| Sum {
+                text: told.text.clone(),
+                at_least: 0,
+                above_unseen: 0,
+            });
+            sum.at_least += count - told.over;
+            sum.above_unseen += count - unseen;
+        }
+    }
+
+    /// All that was counted, exactly.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The values that surely came most, at most `max` of them.
+    pub(super) fn most(self, max: usize) -> Vec<Offender> {
+        let unseen = self.unseen;
+        let offender = |sum: Sum| Offender {
+            entries: sum.text.into(),
+            rejections: sum.at_least,
+            error_max: sum.above_unseen + unseen - sum.at_least,
+        };
+        let mut most: Vec<_> = self.values.into_values().map(offender).collect();
+        most.sort_by(|a, b| {
+            let may_be = |one: &Offender| one.rejections + one.error_max;
+            let most = (b.rejections, may_be(b)).cmp(&(a.rejections, may_be(a)));
+            most.then_with(|| a.entries.cmp(&b.entries))
+        });
+        most.truncate(max);
+        most
+    }
+}

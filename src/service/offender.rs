@@ -1,0 +1,39 @@
+//! Who is rejected, as `/top` tells it.
+
+use std::borrow::Cow;
+
+use crate::key;
+use crate::metrics::top::{Rejecting, TEXT_BYTES_MAX, Writer};
+use crate::plan::{Matched, Origin};
+use crate::request::{Entries, Request};
+use crate::rules::{Domain, Rule};
+
+/// Counts that a limit rejected a request.
+pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, request: &Request) {
+    let (rule, name) = match matched.origin {
+        Origin::Rule(rule, limit) => (Some(rule), limit.name()),
+        Origin::Override(rule, _) => (rule, crate::metrics::OVERRIDE),
+        // It rejects nothing.
+        Origin::Unlimited(_) => return,
+    };
+    let Some(descriptor) = request.descriptors().nth(matched.descriptor) else { return };
+    let by = Rejecting { domain: domain.name(), rule: name };
+    top.count(by, descriptor.entries, || spell(rule, descriptor.entries));
+}
+
+/// `tenant=acme,path=/login`, as on the command line; values are hashed where the rule says so, and
+/// where no rule says that they may be told.
+fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
+    let mut text = String::new();
+    for (level, (key, value)) in entries.enumerate() {
+        if level > 0 {
+            text.push(',');
+        }
+        let value = match rule {
+            Some(rule) if !rule.hashes(level) => key::shortened(value),
+            Some(_) | None => Cow::Owned(key::hashed(value)),
+        };
+        text.extend([&key::shortened(key), "=", &value]);
+    }
+    if text.len() > TEXT_BYTES_MAX { key::hashed(&text) } else { text }
+}

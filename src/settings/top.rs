@@ -1,0 +1,25 @@
+//! Settings of `top`.
+
+use clap::Args;
+
+/// Settings of `top`.
+#[derive(Args, Debug)]
+pub struct Top {
+    /// The service's HTTP port
+    #[arg(
+        long,
+        env = "TIDEGATE_HTTP_ADDR",
+        default_value = "127.0.0.1:8080",
+        value_name = "HOST:PORT"
+    )]
+    pub addr: String,
+    /// Only this domain
+    #[arg(long, value_name = "D")]
+    pub domain: Option<String>,
+    /// Only this rule: its path, or a limit's name
+    #[arg(long, value_name = "R")]
+    pub rule: Option<String>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
