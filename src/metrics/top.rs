@@ -1,7 +1,7 @@
 //! Who is rejected most now: for each rule the values whose requests it rejects, in bounded memory.
 //!
 //! Values of requests never become labels, for callers invent as many as they like. So each rule
-//! has a [`sketch`] of a fixed number of counters, which keeps those that come often: a value
+//! has a `sketch` of a fixed number of counters, which keeps those that come often: a value
 //! with more than a 64th of a rule's rejections is always there, and how far its count may be off
 //! is known.
 //!
@@ -14,7 +14,7 @@
 //! of everything, or one stripe for each value, was rejected: the first is unbounded, and at the
 //! second all threads meet when one caller alone storms the service.
 //!
-//! At most: [`STRIPES`] x [`RULES_MAX`] rules x 2 windows x [`COUNTERS`] values of
+//! At most: `STRIPES` x `RULES_MAX` rules x 2 windows x `COUNTERS` values of
 //! [`TEXT_BYTES_MAX`] bytes, 20 MiB; a tenth of that with usual values and thirty rules.
 
 use std::collections::HashMap;

@@ -5,7 +5,7 @@
 //! Where there are no events (network file systems, some overlay mounts), the files' [`Stamp`] is
 //! looked at now and then.
 //!
-//! What was noticed is read only when it stands still: its stamp is the same for [`QUIET`], and no
+//! What was noticed is read only when it stands still: its stamp is the same for `QUIET`, and no
 //! file of it is open for writing, as far as the operating system tells. So a file that is being
 //! written in place is not taken half, even where the half is good YAML and its writer pauses. What
 //! is moved into place is whole at once, so files that are replaced without a pause are
