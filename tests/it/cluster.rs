@@ -13,7 +13,8 @@ const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
     {key: tenant, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}, \
     {key: everyone, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}]}";
 
-const RATE: u32 = 500;
+/// Requests a second; unoptimized, as many as a thread can bear that shares two cores with ten.
+const RATE: u32 = if cfg!(debug_assertions) { 100 } else { 500 };
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn tenant(name: &str) -> Request {
@@ -75,7 +76,8 @@ async fn a_slot_moves_under_load_without_an_error_or_a_lost_hit() {
 fn a_lost_master_is_done_without_until_its_replica_serves() {
     let mut cluster = Cluster::start();
     let served = served(&cluster, &[]);
-    let load = Load::start(served.tidegate.grpc, RATE, &tenant("a"));
+    let control = request("unknown").about("tenant", "a");
+    let load = Load::start_beside(served.tidegate.grpc, RATE, &tenant("a"), &control);
     load.wait_for(DEADLINE, |sample| sample.source == Store);
     let slot = cluster.slot_of(b"{edge,tenant=a}");
     let lost = cluster.master_of(slot);
@@ -85,7 +87,7 @@ fn a_lost_master_is_done_without_until_its_replica_serves() {
     let failed_over = load.now();
     let back =
         load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
-    let samples = load.stop();
+    let (samples, slowest_control) = load.stop_beside();
     assert!(
         samples.all_answered() && samples.errors().is_empty(),
         "{:?}",
@@ -94,7 +96,8 @@ fn a_lost_master_is_done_without_until_its_replica_serves() {
     let pause = back.sent - failed_over;
     let (count, p999) = (samples.0.len(), samples.p999());
     eprintln!("| cluster failover, master killed | {count} | {p999:.1?} | {pause:.0?} |");
-    assert!(pause <= Duration::from_secs(3), "back after {pause:?}");
+    let back_max = Duration::from_secs(3) + 10 * slowest_control;
+    assert!(pause <= back_max, "back after {pause:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

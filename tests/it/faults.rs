@@ -15,14 +15,20 @@ use crate::support::servers::{RedisServer, Version};
 const LIMITS: &str = "{domain: edge, descriptors: [\
     {key: user, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}]}";
 
-/// Requests a second.
-const RATE: u32 = 500;
+/// Requests a second; unoptimized, as many as a thread can bear that shares two cores with ten.
+const RATE: u32 = if cfg!(debug_assertions) { 100 } else { 500 };
 
 /// As it is by default, for the time to an answer is what is tested.
 const STORE_TIMEOUT: Duration = Duration::from_millis(15);
 
-/// What a busy machine may add to an answer: these tests share two cores with others.
+/// What a busy machine may add to an answer beside what it adds to the slowest of those that need no
+/// store: these tests share two cores with others.
 const BUSY: Duration = Duration::from_millis(150);
+
+/// How soon Redis decides again: some attempts, of which one has to be in time on a busy machine.
+fn back_max(slowest_control: Duration) -> Duration {
+    Duration::from_secs(2) + 10 * slowest_control
+}
 
 /// For what ought to come at once.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -35,9 +41,10 @@ fn served(url: &str) -> Served {
     Served::with(&[LIMITS], &["--store", url])
 }
 
-/// A load that the store decides.
+/// A load that the store decides, beside requests that need no store.
 fn steady(served: &Served) -> Load {
-    let load = Load::start(served.tidegate.grpc, RATE, &user());
+    let control = request("unknown").about("user", "a");
+    let load = Load::start_beside(served.tidegate.grpc, RATE, &user(), &control);
     load.wait_for(DEADLINE, |sample| sample.source == Store);
     load.go_on_for(Duration::from_millis(300));
     load
@@ -47,15 +54,24 @@ fn is_fallback(sample: &Sample) -> bool {
     sample.source == Fallback
 }
 
-/// Every request got a decision, and none waited for Redis. Prints a row of the table that `make
+/// Every request got a decision, and none waited for Redis, that is much longer than the slowest
+/// that did not need it. Prints a row of the table that `make
 /// faults` shows: the fault, the requests, their p99.9 and how soon Redis decided again.
-fn assert_answered(what: &str, samples: &Samples, back_after: Option<Duration>) {
+fn assert_answered(
+    what: &str,
+    (samples, slowest_control): (&Samples, Duration),
+    back_after: Option<Duration>,
+) {
     let back_after = back_after.map_or_else(|| "-".to_owned(), |pause| format!("{pause:.0?}"));
     eprintln!("| {what} | {} | {:.1?} | {back_after} |", samples.0.len(), samples.p999());
     assert!(samples.all_answered(), "{what}");
     assert!(samples.errors().is_empty(), "{what}: {:?}", samples.errors().first());
     let p999 = samples.p999();
-    assert!(p999 <= STORE_TIMEOUT + BUSY, "{what}: p99.9 {p999:?}, {:?}", samples.slowest());
+    assert!(
+        p999 <= STORE_TIMEOUT + BUSY + 2 * slowest_control,
+        "{what}: p99.9 {p999:?}, {:?}; without the store {slowest_control:?}",
+        samples.slowest()
+    );
 }
 
 #[test]
@@ -80,13 +96,13 @@ fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
         let healed = load.now();
         let back = load.wait_for(DEADLINE, |sample| sample.sent > healed && sample.source == Store);
         load.go_on_for(Duration::from_millis(200));
-        let samples = load.stop();
+        let (samples, slowest_control) = load.stop_beside();
         let pause = back.sent - healed;
-        assert_answered(name, &samples, Some(pause));
+        assert_answered(name, (&samples, slowest_control), Some(pause));
         // Of three threads, or a few more where there are more cores.
         let connections = proxy.accepted() - connected;
         assert!(connections <= 100, "{mode:?}: {connections} connections in about a second");
-        assert!(pause <= Duration::from_secs(2), "{mode:?}: back after {pause:?}");
+        assert!(pause <= back_max(slowest_control), "{mode:?}: back after {pause:?}");
     }
 }
 
@@ -100,7 +116,8 @@ fn a_reply_that_is_cut_in_half_costs_no_decision() {
         proxy.set(Mode::HalveReply);
         load.go_on_for(Duration::from_millis(200));
     }
-    assert_answered("replies cut in half, five times", &load.stop(), None);
+    let (samples, slowest_control) = load.stop_beside();
+    assert_answered("replies cut in half, five times", (&samples, slowest_control), None);
 }
 
 #[test]
@@ -122,11 +139,12 @@ fn a_server_that_is_killed_or_stopped_is_done_without_until_it_is_back() {
     server.restart();
     let restarted = load.now();
     let back = load.wait_for(DEADLINE, |sample| sample.sent > restarted && sample.source == Store);
-    let samples = load.stop();
+    let (samples, slowest_control) = load.stop_beside();
     let stopped_at = |sample: &Sample| sample.sent < stopped;
     let (first, second): (Vec<_>, Vec<_>) = samples.0.iter().copied().partition(stopped_at);
-    assert_answered("redis stopped (SIGSTOP)", &Samples(first), Some(resumed));
-    assert_answered("redis killed", &Samples(second), Some(back.sent - restarted));
+    let back_after = Some(back.sent - restarted);
+    assert_answered("redis stopped (SIGSTOP)", (&Samples(first), slowest_control), Some(resumed));
+    assert_answered("redis killed", (&Samples(second), slowest_control), back_after);
 }
 
 #[test]
@@ -141,6 +159,8 @@ fn a_sentinel_failover_is_followed() {
         load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
     load.go_on_for(Duration::from_millis(300));
     let pause = back.sent - failed_over;
-    assert_answered("sentinel failover, master killed", &load.stop(), Some(pause));
-    assert!(pause <= Duration::from_secs(2), "back after {pause:?}");
+    let (samples, slowest_control) = load.stop_beside();
+    let back_after = Some(pause);
+    assert_answered("sentinel failover, master killed", (&samples, slowest_control), back_after);
+    assert!(pause <= back_max(slowest_control), "back after {pause:?}");
 }

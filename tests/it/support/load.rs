@@ -22,6 +22,9 @@ use super::web::{Answer, Ask, Web};
 /// How often requests that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
 
+/// Of so many requests, the last is followed by a control.
+const CONTROL_EVERY: u64 = 4;
+
 /// What came of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -44,10 +47,13 @@ pub enum Outcome {
     Failed(Code),
 }
 
+type Latencies = Arc<Mutex<Vec<Duration>>>;
+
 /// A load that runs until it is stopped or dropped.
 pub struct Load {
     start: Instant,
     answered: Arc<Mutex<Vec<Sample>>>,
+    controls: Latencies,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<u64>>,
 }
@@ -59,8 +65,28 @@ impl Load {
     /// When nobody listens there.
     pub fn start(addr: SocketAddr, rate_per_second: u32, request: &Request) -> Self {
         let request = request.clone();
-        let connect = async move || Target::Service(Box::new(Caller::of(addr).await), request);
+        let connect =
+            async move || Target::Service(Box::new(Caller::of(addr).await), request, None);
         Self::on(connect, rate_per_second)
+    }
+
+    /// As [`Load::start`], and now and then sends `control` too, on the same connection. Where that
+    /// needs no store, its latency is what the machine and the service make every request wait.
+    ///
+    /// # Panics
+    /// As [`Load::start`].
+    pub fn start_beside(
+        addr: SocketAddr,
+        rate_per_second: u32,
+        request: &Request,
+        control: &Request,
+    ) -> Self {
+        let controls = Latencies::default();
+        let request = request.clone();
+        let control = Some((control.clone(), Arc::clone(&controls)));
+        let connect =
+            async move || Target::Service(Box::new(Caller::of(addr).await), request, control);
+        Self { controls, ..Self::on(connect, rate_per_second) }
     }
 
     /// Sends an HTTP request so many times a second over one connection to the proxy at `addr`,
@@ -86,7 +112,13 @@ impl Load {
             })
         });
         let start = is_started.recv().expect("the service listens");
-        Self { start, answered, end: Some(end), thread: Some(thread) }
+        Self {
+            start,
+            answered,
+            controls: Latencies::default(),
+            end: Some(end),
+            thread: Some(thread),
+        }
     }
 
     /// Time since the start, as samples count it.
@@ -127,19 +159,29 @@ impl Load {
     ///
     /// # Panics
     /// When a request was sent of which nothing came, not even an error.
-    pub fn stop(mut self) -> Samples {
+    pub fn stop(self) -> Samples {
+        self.stop_beside().0
+    }
+
+    /// As [`Load::stop`]; with them the latency of the slowest control.
+    ///
+    /// # Panics
+    /// As [`Load::stop`].
+    pub fn stop_beside(mut self) -> (Samples, Duration) {
         drop(self.end.take());
         let sent = self.thread.take().expect("it was not stopped").join().expect("the load runs");
         let mut samples = std::mem::take(&mut *self.answered.lock().unwrap());
         assert_eq!(samples.len() as u64, sent, "every request ends in something");
         samples.sort_by_key(|sample| sample.sent);
-        Samples(samples)
+        let slowest = self.controls.lock().unwrap().iter().max().copied();
+        (Samples(samples), slowest.unwrap_or_default())
     }
 }
 
 /// What is asked, and where.
 enum Target {
-    Service(Box<Caller>, Request),
+    /// With a control, and where its latencies go.
+    Service(Box<Caller>, Request, Option<(Request, Latencies)>),
     Proxy(Box<Ask>),
 }
 
@@ -182,9 +224,13 @@ impl Stream {
                     left_out += 1;
                     continue;
                 }
-                let stream = Arc::clone(&stream);
-                calls.spawn(async move { stream.send().await });
                 sent += 1;
+                let of_it = Arc::clone(&stream);
+                calls.spawn(async move { of_it.send().await });
+                if sent % CONTROL_EVERY == 0 {
+                    let of_it = Arc::clone(&stream);
+                    calls.spawn(async move { of_it.send_control().await });
+                }
             }
             while calls.try_join_next().is_some() {}
         }
@@ -201,11 +247,18 @@ impl Stream {
     async fn send(&self) {
         let sent = self.start.elapsed();
         let (outcome, source, limits) = match &self.target {
-            Target::Service(caller, request) => told_by_service(caller.check(request).await),
+            Target::Service(caller, request, _) => told_by_service(caller.check(request).await),
             Target::Proxy(ask) => told_by_proxy(ask.try_send().await),
         };
         let latency = self.start.elapsed() - sent;
         self.answered.lock().unwrap().push(Sample { sent, latency, outcome, source, limits });
+    }
+
+    async fn send_control(&self) {
+        let Target::Service(caller, _, Some((control, latencies))) = &self.target else { return };
+        let sent = self.start.elapsed();
+        caller.check(control).await.expect("what needs no store is answered");
+        latencies.lock().unwrap().push(self.start.elapsed() - sent);
     }
 }
 
