@@ -8,6 +8,10 @@
 //! written as `%XX`. What is longer than 128 bytes is written as `#` and the first 128 bits of
 //! its SHA-256, which nobody can steer into another's counter; so is a path of over 1,024 bytes.
 //! Where all values of a wildcard share one counter, `#` and the wildcard stand for the value.
+//! Under a secret (`--key-secret-file`) every other value is written as `#` and the first 128 bits of
+//! an HMAC-SHA-256.
+
+mod secret;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,6 +22,7 @@ use sha2::{Digest, Sha256};
 use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
+pub use self::secret::KeySecret;
 use crate::limit::{Algorithm, Limit, Shape, format_period};
 
 /// The longest text that stands in a key as it is.
@@ -42,17 +47,37 @@ static HASHER: LazyLock<SipHasher13> = LazyLock::new(|| {
     SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1))
 });
 
-/// What stands before the path in the keys of one domain: spelled once, when its rules load.
+/// What the keys of one process have in common.
 #[derive(Clone, Debug)]
-pub struct Head(Box<[u8]>);
+pub struct Spelling {
+    /// What they begin with: `tg`, or what a replay chose.
+    pub prefix: String,
+    /// What values are hashed under; without one they stand as they are.
+    pub secret: Option<KeySecret>,
+}
+
+/// What stands before the path in the keys of one domain, spelled once, when its rules load; and
+/// what values are hashed under.
+#[derive(Clone, Debug)]
+pub struct Head {
+    bytes: Box<[u8]>,
+    secret: Option<KeySecret>,
+}
+
+impl Spelling {
+    /// Keys that begin with `prefix`, of values as they are.
+    pub fn readable(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), secret: None }
+    }
+}
 
 impl Head {
-    /// The head of a domain's keys after `prefix`: `tg`, or what a replay chose.
-    pub fn of(prefix: &str, domain: &str) -> Self {
-        let mut head = Buffer::from_slice(prefix.as_bytes());
+    /// The head of a domain's keys.
+    pub fn of(spelling: &Spelling, domain: &str) -> Self {
+        let mut head = Buffer::from_slice(spelling.prefix.as_bytes());
         head.extend_from_slice(b":{");
         push_text(&mut head, domain, false);
-        Self(head.into_vec().into())
+        Self { bytes: head.into_vec().into(), secret: spelling.secret.clone() }
     }
 }
 
@@ -84,7 +109,7 @@ impl Tail {
 /// What a counter counts: the parts that a key is spelled from.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter<'a, E> {
-    /// Prefix and domain.
+    /// Prefix, domain and secret.
     pub head: &'a Head,
     /// Entries whose values choose the slot, where the path has all of them.
     pub slot_by: &'a [String],
@@ -110,7 +135,7 @@ impl Key {
     where
         E: Iterator<Item = (&'a str, &'a str)> + Clone,
     {
-        let mut key = Buffer::from_slice(&counter.head.0);
+        let mut key = Buffer::from_slice(&counter.head.bytes);
         if !counter.slot_by.is_empty() {
             push_slot(&mut key, counter);
         }
@@ -154,7 +179,7 @@ where
     let slot: Option<SmallVec<[_; 4]>> = counter.slot_by.iter().map(entry).collect();
     for (at, entry) in slot.unwrap_or_default() {
         key.push(b',');
-        push_entry(key, entry, counter.shared_at(at));
+        push_entry(key, entry, counter, at);
     }
 }
 
@@ -169,7 +194,7 @@ where
         if at > 0 {
             key.push(b',');
         }
-        push_entry(key, entry, counter.shared_at(at));
+        push_entry(key, entry, counter, at);
     }
     if key.len() - start > PATH_MAX {
         let path = Buffer::from_slice(&key[start..]);
@@ -178,12 +203,19 @@ where
     }
 }
 
-fn push_entry(key: &mut Buffer, (name, value): (&str, &str), shared: Option<&str>) {
+/// The entry at a place of the path.
+fn push_entry<E>(
+    key: &mut Buffer,
+    (name, value): (&str, &str),
+    counter: &Counter<'_, E>,
+    at: usize,
+) {
     push_text(key, name, true);
     key.push(b'=');
-    match shared {
-        None => push_text(key, value, false),
-        Some(wildcard) => {
+    match (counter.shared_at(at), &counter.head.secret) {
+        (None, None) => push_text(key, value, false),
+        (None, Some(secret)) => push_hex(key, &secret.hash(name, value)),
+        (Some(wildcard), _) => {
             // No value begins so: of values only hashes have a `#`, and they have no star.
             key.push(b'#');
             push_text(key, wildcard, false);
@@ -236,7 +268,7 @@ fn push_text(key: &mut Buffer, text: &str, names_entry: bool) {
     for byte in text.bytes() {
         if separates(byte) {
             key.push(b'%');
-            push_hex(key, byte);
+            push_byte(key, byte);
         } else {
             key.push(byte);
         }
@@ -244,13 +276,17 @@ fn push_text(key: &mut Buffer, text: &str, names_entry: bool) {
 }
 
 fn push_hash(key: &mut Buffer, text: &[u8]) {
+    push_hex(key, &Sha256::digest(text)[..16]);
+}
+
+fn push_hex(key: &mut Buffer, hash: &[u8]) {
     key.push(b'#');
-    for byte in &Sha256::digest(text)[..16] {
-        push_hex(key, *byte);
+    for byte in hash {
+        push_byte(key, *byte);
     }
 }
 
-fn push_hex(key: &mut Buffer, byte: u8) {
+fn push_byte(key: &mut Buffer, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     key.push(DIGITS[usize::from(byte >> 4)]);
     key.push(DIGITS[usize::from(byte & 15)]);

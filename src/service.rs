@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Stopwatch;
 use crate::decide::{Enforcement, Status};
-use crate::key::Head;
+use crate::key::{Head, Spelling};
 use crate::limit::Limit;
 use crate::metrics::top;
 use crate::metrics::{CheckResult, Metrics, RuleMetrics};
@@ -249,8 +249,8 @@ fn result(matched: &Matched<'_>, decision: &Decision) -> (CheckResult, bool) {
 }
 
 impl Snapshot {
-    fn new(rules: RuleSet, load: Load, metrics: &Metrics, key_prefix: &str) -> Self {
-        let head = |domain: &Domain| Head::of(key_prefix, domain.name());
+    fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: &Spelling) -> Self {
+        let head = |domain: &Domain| Head::of(spelling, domain.name());
         let key_heads = rules.domains().map(head).collect();
         Self { metrics: metrics.of_rules(&rules), key_heads, rules, load }
     }

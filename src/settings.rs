@@ -20,6 +20,7 @@ pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
 pub use self::top::Top;
 use crate::envoy::{Headers, Style};
+use crate::key::{KeySecret, Spelling};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::store::redis::deny;
@@ -139,6 +140,10 @@ pub struct Serve {
     /// Full limits that are remembered so; 0 remembers none
     #[arg(long, env = "TIDEGATE_DENY_CACHE_MAX_KEYS", default_value_t = 100_000, value_parser = deny_max, value_name = "N")]
     pub deny_cache_max_keys: usize,
+    /// A secret, of which a file holds at least 16 bytes: values of requests are hashed under it before
+    /// they stand in keys. All replicas need the same; with another one all counters start afresh
+    #[arg(long, env = "TIDEGATE_KEY_SECRET_FILE", value_name = "FILE")]
+    pub key_secret_file: Option<PathBuf>,
     /// Counters that the memory store holds; at the bound, those nearest to idle go first
     #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
     pub memory_max_keys: usize,
@@ -193,6 +198,17 @@ impl Serve {
     /// How much the deny cache holds, and for how long.
     pub const fn deny_cache(&self) -> deny::Bounds {
         deny::Bounds { keys_max: self.deny_cache_max_keys, ttl: self.deny_cache_ttl }
+    }
+
+    /// How keys are spelled; the file of the secret is read now.
+    ///
+    /// # Errors
+    /// It holds no secret; the message names the flag.
+    pub fn spelling(&self) -> Result<Spelling, String> {
+        let path = self.key_secret_file.as_ref();
+        let secret = path.map(|path| KeySecret::read(path)).transpose();
+        let secret = secret.map_err(|error| format!("--key-secret-file {error}"))?;
+        Ok(Spelling { secret, ..Spelling::readable("tg") })
     }
 
     /// What answers to Envoy carry beside the decision.

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::clock::SystemClock;
+use crate::key::Spelling;
 use crate::metrics::Metrics;
 use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
@@ -63,7 +64,7 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {
         service: Service::new(
-            Arc::new(Rules::new(rules, Load::default(), &metrics, &prefix)),
+            Arc::new(Rules::new(rules, Load::default(), &metrics, Spelling::readable(&prefix))),
             store,
             OnStoreFailure::Error,
             metrics,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 
 use super::Snapshot;
+use crate::key::Spelling;
 use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::parse::{Files, LoadErrors};
@@ -15,7 +16,7 @@ use crate::rules::parse::{Files, LoadErrors};
 pub struct Rules {
     snapshot: ArcSwap<Snapshot>,
     refusal: ArcSwapOption<Refusal>,
-    key_prefix: String,
+    spelling: Spelling,
 }
 
 /// One reading of limits files that was put in force.
@@ -41,13 +42,13 @@ pub struct Refusal {
 }
 
 impl Rules {
-    /// Puts rules in force; their keys begin with `key_prefix`.
-    pub fn new(rules: RuleSet, load: Load, metrics: &Metrics, key_prefix: &str) -> Self {
-        let snapshot = Snapshot::new(rules, load, metrics, key_prefix);
+    /// Puts rules in force, whose keys are spelled so.
+    pub fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: Spelling) -> Self {
+        let snapshot = Snapshot::new(rules, load, metrics, &spelling);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             refusal: ArcSwapOption::empty(),
-            key_prefix: key_prefix.to_owned(),
+            spelling,
         }
     }
 
@@ -59,7 +60,7 @@ impl Rules {
     /// Puts other rules in force, for whole requests. The old ones are given back: whoever drops
     /// the last of them spends milliseconds if they are many.
     pub fn replace(&self, rules: RuleSet, load: Load, metrics: &Metrics) -> Arc<Snapshot> {
-        let new = Snapshot::new(rules, load, metrics, &self.key_prefix);
+        let new = Snapshot::new(rules, load, metrics, &self.spelling);
         self.refusal.store(None);
         self.snapshot.swap(Arc::new(new))
     }

@@ -31,7 +31,7 @@ use super::fallback::Fallback;
 use super::{Decision, StoreError};
 use crate::clock::uptime_us;
 use crate::decide::{Ask, Enforcement, Mode};
-use crate::key::{Counter, Head, Key, Tail};
+use crate::key::{Counter, Head, Key, Spelling, Tail};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
 use crate::rules::OnStoreFailure;
@@ -257,7 +257,7 @@ fn probe() -> Result<Ask, String> {
     let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
     let counter = Counter {
         // No limits file has a domain without a name.
-        head: &Head::of("tg", ""),
+        head: &Head::of(&Spelling::readable("tg"), ""),
         slot_by: &[],
         entries: std::iter::once(("probe", "")),
         shared: &[],

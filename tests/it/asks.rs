@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use tidegate::decide::{Ask, Enforcement, Mode};
-use tidegate::key::{Counter, Head, Key, Tail};
+use tidegate::key::{Counter, Head, Key, Spelling, Tail};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
 /// The limit of `hits` a period, with the algorithm's defaults.
@@ -19,7 +19,7 @@ pub fn checked(spec: &LimitSpec) -> Limit {
 /// The key of the counter `name` in the domain `test`.
 pub fn key(name: &str, limit: &Limit) -> Key {
     Key::of(&Counter {
-        head: &Head::of("tg", "test"),
+        head: &Head::of(&Spelling::readable("tg"), "test"),
         slot_by: &[],
         entries: std::iter::once(("name", name)),
         shared: &[],

@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate::key::{Counter, Head, Key, Tail};
+use tidegate::key::{Counter, Head, Key, KeySecret, Spelling, Tail};
 use tidegate::limit::{Algorithm, Limit};
 
 use crate::asks::limit;
@@ -19,9 +19,16 @@ struct Parts {
     algorithm: Algorithm,
     period_ms: u64,
     ordinal: u8,
+    /// Whether values are hashed under a secret.
+    secret: bool,
 }
 
 impl Parts {
+    fn spelling(&self) -> Spelling {
+        let secret = self.secret.then(|| KeySecret::of(b"sixteen bytes...").unwrap());
+        Spelling { secret, ..Spelling::readable("tg") }
+    }
+
     fn limit(&self) -> Limit {
         limit(self.algorithm, 5, self.period_ms)
     }
@@ -30,7 +37,7 @@ impl Parts {
         let shared: Vec<_> =
             self.marked().map(|(_, value, shared)| shared.then(|| wildcard(value))).collect();
         let counter = Counter {
-            head: &Head::of("tg", &self.domain),
+            head: &Head::of(&self.spelling(), &self.domain),
             slot_by: &self.slot_by,
             entries: self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())),
             shared: &shared,
@@ -97,7 +104,7 @@ fn parts() -> impl Strategy<Value = Parts> {
             let name = |index: &prop::sample::Index| index.get(&entries).0.clone();
             let slot_by =
                 if entries.is_empty() { vec![] } else { slot_by.iter().map(name).collect() };
-            Parts { domain, slot_by, entries, shared, algorithm, period_ms, ordinal }
+            Parts { domain, slot_by, entries, shared, algorithm, period_ms, ordinal, secret: false }
         },
     )
 }
@@ -133,14 +140,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn different_counters_have_different_keys(one in parts(), other in parts()) {
+    fn different_counters_have_different_keys(
+        one in parts(), other in parts(), secret: bool,
+    ) {
+        let [one, other] = [one, other].map(|parts| Parts { secret, ..parts });
         prop_assert_eq!(one.identity() == other.identity(), one.key() == other.key());
     }
 
     #[test]
     fn counters_that_differ_in_one_place_have_different_keys(
-        one in parts(), place in 0..11_usize, text in text(),
+        one in parts(), place in 0..11_usize, text in text(), secret: bool,
     ) {
+        let one = Parts { secret, ..one };
         let other = changed(&one, place, text);
         prop_assert_eq!(one.identity() == other.identity(), one.key() == other.key());
     }
@@ -177,6 +188,7 @@ fn plain(entries: &[(&str, &str)], slot_by: &[&str]) -> Parts {
         algorithm: Algorithm::SlidingWindowLog,
         period_ms: 3_600_000,
         ordinal: 0,
+        secret: false,
     }
 }
 
@@ -191,6 +203,23 @@ fn a_key_reads_as_what_it_counts() {
     let counter = Parts { algorithm: Algorithm::SlidingWindowCounter, ..plain(&path[..1], &[]) };
     assert_eq!(counter.text(), "tg:{edge}:tenant=acme:counter10:1h");
     assert_eq!(plain(&[], &[]).text(), "tg:{edge}::log:1h");
+}
+
+#[test]
+fn under_a_secret_no_value_stands_in_a_key() {
+    let path = [("tenant", "acme"), ("user", "acme")];
+    let hidden =
+        |entries: &_, slot_by: &_| Parts { secret: true, ..plain(entries, slot_by) }.text();
+    let key = hidden(&path, &["tenant"]);
+    assert!(!key.contains("acme"), "{key}");
+    let hash = key.strip_prefix("tg:{edge,tenant=#").unwrap();
+    let (tenant, rest) = hash.split_at(32);
+    let user = rest.strip_prefix(&format!("}}:tenant=#{tenant},user=#")).unwrap();
+    assert_eq!(&user[32..], ":log:1h");
+    assert_ne!(&user[..32], tenant, "the same value of another entry");
+    let wide = "x".repeat(1_000);
+    let long = hidden(&[("tenant", &*wide)], &[]);
+    assert_eq!(long.len(), hidden(&path[..1], &[]).len());
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod files;
 mod grpc;
 mod http;
 mod infra;
+mod key_secret;
 mod keys;
 mod life;
 mod limits_files;

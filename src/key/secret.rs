@@ -1,0 +1,118 @@
+//! A secret under which values are hashed before they stand in keys, so that Redis, its backups
+//! and who reads along learn no personal data, and cannot try out which value a hash is of.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+/// As few bytes as nobody tries out.
+const BYTES_MIN: usize = 16;
+
+/// As many as any secret has.
+const BYTES_MAX: u64 = 4_096;
+
+/// HMAC-SHA-256 under the secret; the secret itself is not kept.
+#[derive(Clone)]
+pub struct KeySecret(Hmac<Sha256>);
+
+impl KeySecret {
+    /// The secret in a file, without the line end that it ends with.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds too little or too much; for people.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let wrong = |what: &str| format!("{}: {what}", path.display());
+        let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
+        let mut bytes = Vec::new();
+        let read = file.take(BYTES_MAX + 1).read_to_end(&mut bytes);
+        read.map_err(|error| wrong(&error.to_string()))?;
+        if bytes.len() as u64 > BYTES_MAX {
+            return Err(wrong(&format!("is longer than {BYTES_MAX} bytes")));
+        }
+        Self::of(bytes.trim_ascii_end()).map_err(|what| wrong(&what))
+    }
+
+    /// This secret.
+    ///
+    /// # Errors
+    /// It is too short; for people.
+    pub fn of(secret: &[u8]) -> Result<Self, String> {
+        if secret.len() < BYTES_MIN {
+            return Err(format!(
+                "holds {} bytes, and a secret needs at least {BYTES_MIN}: `openssl rand -hex 32` makes one",
+                secret.len()
+            ));
+        }
+        // HMAC takes a key of any length.
+        Hmac::new_from_slice(secret).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// The first 128 bits for a value of this entry: one value of two entries has two of them, so
+    /// that nobody sees that they are equal.
+    pub(super) fn hash(&self, name: &str, value: &str) -> [u8; 16] {
+        let mut mac = self.0.clone();
+        // The length tells where the name ends.
+        mac.update(&(name.len() as u64).to_be_bytes());
+        mac.update(name.as_bytes());
+        mac.update(value.as_bytes());
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&mac.finalize().into_bytes()[..16]);
+        hash
+    }
+}
+
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"sixteen bytes...";
+
+    #[test]
+    fn a_hash_is_of_secret_name_and_value() {
+        let secret = KeySecret::of(SECRET).unwrap();
+        let hash = secret.hash("user", "a");
+        assert_eq!(hash, KeySecret::of(SECRET).unwrap().hash("user", "a"));
+        let other = KeySecret::of(b"sixteen other...").unwrap();
+        let others = [
+            secret.hash("user", "b"),
+            secret.hash("ip", "a"),
+            secret.hash("use", "ra"),
+            other.hash("user", "a"),
+        ];
+        assert!(!others.contains(&hash));
+    }
+
+    #[test]
+    fn a_file_that_holds_no_secret_is_refused_and_not_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let error = KeySecret::read(&path).unwrap_err();
+        assert!(error.contains("No such file"), "{error}");
+        let cases: [(&[u8], &str); 3] = [
+            (b"hunter2\n", "holds 7 bytes, and a secret needs at least 16"),
+            (&[b' '; 100], "holds 0 bytes"),
+            (&[b'x'; 5_000], "is longer than 4096 bytes"),
+        ];
+        for (bytes, told) in cases {
+            fs::write(&path, bytes).unwrap();
+            let error = KeySecret::read(&path).unwrap_err();
+            assert!(error.contains(told) && !error.contains("hunter2"), "{error}");
+        }
+        fs::write(&path, [SECRET, b"\n"].concat()).unwrap();
+        let read = KeySecret::read(&path).unwrap();
+        assert_eq!(read.hash("a", "b"), KeySecret::of(SECRET).unwrap().hash("a", "b"));
+        assert_eq!(format!("{read:?}"), "***");
+    }
+}
