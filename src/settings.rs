@@ -1,6 +1,7 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
 mod bench;
+mod log;
 mod migrate;
 mod store;
 mod switches;
@@ -15,6 +16,7 @@ use clap::builder::styling::AnsiColor;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
+pub use self::log::{Log, LogFormat};
 pub use self::migrate::{Migrate, Origin};
 pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
@@ -183,9 +185,9 @@ pub struct Serve {
     /// value_to_metric ask for; beyond it the oldest are counted as `other`
     #[arg(long, env = "TIDEGATE_METRIC_MAX_SERIES", default_value_t = 10_000, value_parser = series_max, value_name = "N")]
     pub metric_max_series: usize,
-    /// What to log: error, warn, info, debug, trace, or tracing directives
-    #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
-    pub log: String,
+    /// What to log, and how
+    #[command(flatten)]
+    pub log: Log,
 }
 
 impl Serve {

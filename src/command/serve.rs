@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::rules::reload;
 use crate::server;
-use crate::settings::Serve;
+use crate::settings::{Log, Serve};
 
 /// Serves until SIGTERM or SIGINT, of which a second one ends it at once; SIGHUP reads the limits
 /// again.
@@ -80,12 +80,20 @@ fn listen(kind: SignalKind) -> Result<Signal, String> {
     signal(kind).map_err(|error| format!("signals: {error}"))
 }
 
-fn start_log(directives: &str) -> Result<(), String> {
+fn start_log(log: &Log) -> Result<(), String> {
+    let level = log.level.as_str();
     // Of an outage one line is enough, which is ours; who asks for more gets the client's too.
-    let quiet = ["warn", "info"].contains(&directives);
-    let directives = if quiet { format!("{directives},fred=error") } else { directives.to_owned() };
+    let quiet = ["warn", "info"].contains(&level);
+    let directives = if quiet { format!("{level},fred=error") } else { level.to_owned() };
     let filter = EnvFilter::try_new(directives).map_err(|error| format!("--log: {error}"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let colours = std::io::stderr().is_terminal();
-    log.with_ansi(colours).try_init().map_err(|error| format!("--log: {error}"))
+    let to_terminal = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if log.format.is_json(to_terminal) {
+        // No spans: fields stand beside the message, where collectors look for them.
+        let json = lines.json().flatten_event(true).with_current_span(false);
+        json.with_span_list(false).try_init()
+    } else {
+        lines.with_ansi(to_terminal).try_init()
+    };
+    started.map_err(|error| format!("--log: {error}"))
 }

@@ -55,7 +55,8 @@ impl Server {
         let limits = folder.to_str().unwrap();
         let ports = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
         let fixed = ["serve", "--limits", limits, "--store-timeout", STORE_TIMEOUT];
-        Self::start(TIDEGATE, &[&fixed[..], &ports, args].concat(), Ready::Err("http on "))
+        let text = ["--log-format", "text"];
+        Self::start(TIDEGATE, &[&fixed[..], &ports, &text, args].concat(), Ready::Err("http on "))
     }
 
     fn floor() -> Self {

@@ -20,6 +20,7 @@ mod key_secret;
 mod keys;
 mod life;
 mod limits_files;
+mod log;
 mod lua_and_rust;
 mod memory_store;
 mod outages;

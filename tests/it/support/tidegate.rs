@@ -173,6 +173,8 @@ fn program() -> Command {
             command.env_remove(name);
         }
     }
+    // For people who read why a test failed; a flag wins over it.
+    command.env("TIDEGATE_LOG_FORMAT", "text");
     command
 }
 
