@@ -50,6 +50,13 @@ impl Clock for FakeClock {
     }
 }
 
+/// A moment in milliseconds since the epoch, in the form of RFC 3339.
+#[allow(clippy::cast_possible_wrap)] // moments fit 47 bits
+pub fn moment(at_ms: u64) -> String {
+    let nanos = i32::try_from(at_ms % 1_000 * 1_000_000).unwrap_or(0);
+    prost_types::Timestamp { seconds: (at_ms / 1_000) as i64, nanos }.to_string()
+}
+
 /// Microseconds since the process first asked: for spans, which wall clocks that step would bend.
 #[allow(clippy::disallowed_methods)] // this is the clock
 pub fn uptime_us() -> u64 {

@@ -11,6 +11,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use crate::clock::moment;
 use crate::envoy::Style;
 use crate::limit::{Limit, Shape, format_period};
 use crate::request::Bounds;
@@ -106,13 +107,6 @@ async fn limits(State(pages): State<Arc<Pages>>) -> Json<Value> {
 fn refused(refusal: &Refusal) -> Value {
     let mistakes = refusal.errors.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({ "at": moment(refusal.at_ms), "mistakes": mistakes })
-}
-
-/// In the form of RFC 3339.
-#[allow(clippy::cast_possible_wrap)] // moments fit 47 bits
-fn moment(at_ms: u64) -> String {
-    let nanos = i32::try_from(at_ms % 1_000 * 1_000_000).unwrap_or(0);
-    prost_types::Timestamp { seconds: (at_ms / 1_000) as i64, nanos }.to_string()
 }
 
 fn domain(domain: &Domain) -> Value {

@@ -16,7 +16,13 @@ const NO_DECISION: u8 = 2;
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Serve(settings) => finish(serve::run(*settings), 1),
+        Command::Serve(settings) => match serve::run(*settings) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                anstream::eprintln!("{failure}");
+                ExitCode::FAILURE
+            }
+        },
         Command::Simulate(settings) => finish(simulate::run(&settings), 1),
         Command::Check(settings) => {
             let rules = parse::load(&settings.path, settings.switches.into())

@@ -1,22 +1,45 @@
 //! `tidegate serve`: the service with its log and signals.
 
-use std::io::IsTerminal;
+mod log;
+
+use std::fmt;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tracing_subscriber::EnvFilter;
 
 use crate::rules::reload;
 use crate::server;
-use crate::settings::{Log, Serve};
+use crate::settings::Serve;
 
 /// Serves until SIGTERM or SIGINT, of which a second one ends it at once; SIGHUP reads the limits
 /// again.
 ///
 /// # Errors
-/// What kept the service from starting, for people.
-pub fn run(settings: Serve) -> Result<(), String> {
-    start_log(&settings.log)?;
+/// What kept the service from starting, for people, or as the last line of a log that is JSON.
+pub fn run(settings: Serve) -> Result<(), Failure> {
+    let json = log::is_json(&settings.log);
+    run_logged(settings).map_err(|error| Failure { error, json })
+}
+
+/// Why the service ended.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    error: String,
+    json: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.json {
+            true => log::write_error(f, &self.error),
+            false => write!(f, "tidegate: {}", self.error.trim_end()),
+        }
+    }
+}
+
+fn run_logged(settings: Serve) -> Result<(), String> {
+    // Dropped last, when it has written what waits.
+    let _log = log::start(&settings.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -78,22 +101,4 @@ impl Ends {
 
 fn listen(kind: SignalKind) -> Result<Signal, String> {
     signal(kind).map_err(|error| format!("signals: {error}"))
-}
-
-fn start_log(log: &Log) -> Result<(), String> {
-    let level = log.level.as_str();
-    // Of an outage one line is enough, which is ours; who asks for more gets the client's too.
-    let quiet = ["warn", "info"].contains(&level);
-    let directives = if quiet { format!("{level},fred=error") } else { level.to_owned() };
-    let filter = EnvFilter::try_new(directives).map_err(|error| format!("--log: {error}"))?;
-    let to_terminal = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = if log.format.is_json(to_terminal) {
-        // No spans: fields stand beside the message, where collectors look for them.
-        let json = lines.json().flatten_event(true).with_current_span(false);
-        json.with_span_list(false).try_init()
-    } else {
-        lines.with_ansi(to_terminal).try_init()
-    };
-    started.map_err(|error| format!("--log: {error}"))
 }

@@ -63,3 +63,21 @@ fn another_format_is_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("is not one of auto, text, json"), "{stderr}");
 }
+
+#[test]
+fn what_ends_the_service_is_the_last_line_in_the_form_of_the_others() {
+    let run = |format| {
+        let args = ["serve", "--limits", "/no/such/file", "--grpc-addr", "127.0.0.1:0"];
+        let args = [&args[..], &["--http-addr", "127.0.0.1:0", "--log-format", format]].concat();
+        let output = Tidegate::run(&args, "");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let log = run("json");
+    let line: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(line["level"], "ERROR");
+    assert!(line["message"].as_str().unwrap().contains("/no/such/file"), "{line}");
+    assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
+    let log = run("text");
+    assert!(log.lines().last().unwrap().starts_with("tidegate: /no/such/file"), "{log}");
+}
