@@ -28,6 +28,7 @@ const RELOADED_AT: &str = "rate_limit_config_last_reload_timestamp_seconds";
 const RELOADED_WELL: &str = "rate_limit_config_last_reload_successful";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
+const DECISION_LOG: &str = "rate_limit_decision_log_lines_total";
 const BUILD_INFO: &str = "tidegate_build_info";
 
 /// The dimension of limits that requests bring.
@@ -60,10 +61,23 @@ pub struct Metrics {
     reloaded_well: Gauge,
     memory_keys: Gauge,
     memory_evicted: Counter,
+    /// Lines of the decision log.
+    pub decision_log: LogLines,
     /// Tests of limits.
     pub checks: Arc<Checks>,
     /// Who is rejected most.
     pub top: Arc<Top>,
+}
+
+/// What became of lines of the decision log.
+#[derive(Clone)]
+pub struct LogLines {
+    /// Written.
+    pub written: Counter,
+    /// Not made, for there were enough in that second.
+    pub over_rate: Counter,
+    /// Made, and too many for whoever reads them.
+    pub lost: Counter,
 }
 
 /// The handles of one rule set.
@@ -94,6 +108,11 @@ pub enum CheckResult {
 }
 
 impl CheckResult {
+    /// The value of the metric label `result`.
+    pub const fn name(self) -> &'static str {
+        checks::RESULTS[self as usize]
+    }
+
     /// Of a limit that stood so, in a request that is `allowed` or not.
     pub const fn of(status: &Status, enforcement: Enforcement, allowed: bool) -> Self {
         let rejects = match enforcement {
@@ -137,6 +156,7 @@ impl Metrics {
                 reloaded_well: gauge!(RELOADED_WELL),
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
+                decision_log: LogLines::new(),
                 checks: Arc::new(Checks::new(values_max)),
                 top: Arc::default(),
                 recorder: Arc::clone(&recorder),
@@ -204,7 +224,16 @@ fn describe() {
     describe_gauge!(RELOADED_WELL, "1 while the newest limits are in force, 0 while refused");
     describe_gauge!(MEMORY_KEYS, "Counters in the memory store");
     describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
+    describe_counter!(DECISION_LOG, "Lines of the decision log, by what became of them");
     describe_gauge!(BUILD_INFO, "1, labelled with the version");
+}
+
+impl LogLines {
+    fn new() -> Self {
+        let [written, over_rate, lost] = ["written", "over_rate", "lost"]
+            .map(|result| counter!(DECISION_LOG, "result" => result));
+        Self { written, over_rate, lost }
+    }
 }
 
 impl DomainMetrics {

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tonic_health::pb::health_server::{Health, HealthServer};
+use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::clock::{Clock, SystemClock};
 use crate::grpc::routes::Routes;
@@ -48,6 +49,8 @@ pub struct Bound {
     service: Arc<Service>,
     parts: Arc<Parts>,
     reload: Reload,
+    /// Dropped last: writes what waits.
+    _log_guard: Option<WorkerGuard>,
 }
 
 /// Loads the limits, prepares the store and binds the ports.
@@ -70,14 +73,15 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = Reload::start(&settings, &files, Arc::clone(&rules), metrics.clone());
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
-    let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight });
+    let (log, log_guard) = parts::decision_log(&settings.log, &metrics).unzip();
+    let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight, log });
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
     if let Some(warning) = service.store().warning().await {
         tracing::warn!("{warning}");
     }
-    Ok(Bound { grpc, http, admin, service, parts, reload })
+    Ok(Bound { grpc, http, admin, service, parts, reload, _log_guard: log_guard })
 }
 
 impl Bound {

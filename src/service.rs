@@ -16,10 +16,12 @@ use crate::request::{Request, RequestError};
 use crate::rules::{Domain, OnStoreFailure, Rule, RuleSet};
 use crate::store::{Decision, Source, Store, StoreError};
 
+mod decision_log;
 mod dimension;
 mod in_force;
 mod offender;
 
+pub use decision_log::DecisionLog;
 pub use in_force::{Load, Refusal, Rules};
 
 /// Decides requests by the rules in force, on a store. Each thread that serves has its own.
@@ -30,6 +32,7 @@ pub struct Service {
     on_store_failure: OnStoreFailure,
     metrics: Metrics,
     top: top::Writer,
+    log: Option<Arc<DecisionLog>>,
 }
 
 /// What one request sees, whole, however often rules are swapped meanwhile.
@@ -97,6 +100,16 @@ pub enum DecideError {
     Store(StoreError),
 }
 
+impl DecideError {
+    /// One word of few: `request`, or the kind of the store's error.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "request",
+            Self::Store(error) => error.kind(),
+        }
+    }
+}
+
 const UNLIMITED: Status = Status {
     within_limit: true,
     remaining: u64::MAX,
@@ -114,7 +127,14 @@ impl Service {
         metrics: Metrics,
     ) -> Self {
         let top = metrics.top.writer();
-        Self { rules, store, on_store_failure, metrics, top }
+        Self { rules, store, on_store_failure, metrics, top, log: None }
+    }
+
+    /// The same, with a share of its decisions logged.
+    #[must_use]
+    pub fn logging(mut self, log: Option<Arc<DecisionLog>>) -> Self {
+        self.log = log;
+        self
     }
 
     /// The rules in force.
@@ -161,6 +181,22 @@ impl Service {
         at_ms: Option<u64>,
     ) -> Result<Answer<'s>, DecideError> {
         let watch = Stopwatch::start();
+        let answer = self.decide_since(watch, snapshot, request, at_ms).await;
+        if let Some(log) = &self.log
+            && !request.only_reads()
+        {
+            log.tell(request, answer.as_ref(), watch.elapsed());
+        }
+        answer
+    }
+
+    async fn decide_since<'s>(
+        &self,
+        watch: Stopwatch,
+        snapshot: &'s Snapshot,
+        request: &Request,
+        at_ms: Option<u64>,
+    ) -> Result<Answer<'s>, DecideError> {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
             snapshot.metrics.count_decision(None, true, Source::Store);
             self.metrics.decision_seconds.record(watch.elapsed());

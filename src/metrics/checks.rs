@@ -19,7 +19,7 @@ const CHECKS: &str = "rate_limit_check_total";
 const NEAR: &str = "rate_limit_near_limit_total";
 const DROPPED: &str = "rate_limit_metric_series_dropped_total";
 
-const RESULTS: [&str; 3] = ["allowed", "rejected", "shadow_rejected"];
+pub(super) const RESULTS: [&str; 3] = ["allowed", "rejected", "shadow_rejected"];
 
 /// The dimension of what no longer has a series of its own.
 const OTHER: &str = "other";

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::clock::SystemClock;
 use crate::grpc::Grpc;
 use crate::http::{IsLeaving, Pages};
 use crate::metrics::Metrics;
-use crate::service::{Rules, Service};
-use crate::settings::Serve;
+use crate::service::{DecisionLog, Rules, Service};
+use crate::settings::{Log, Serve};
 use crate::store::Store;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
@@ -22,6 +23,7 @@ pub(super) struct Parts {
     pub(super) metrics: Metrics,
     pub(super) stores: Stores,
     pub(super) in_flight: Arc<Semaphore>,
+    pub(super) log: Option<Arc<DecisionLog>>,
 }
 
 /// What the stores of all threads have in common.
@@ -64,12 +66,24 @@ impl Stores {
     }
 }
 
+/// The decision log, where there is to be one.
+pub(super) fn decision_log(
+    settings: &Log,
+    metrics: &Metrics,
+) -> Option<(Arc<DecisionLog>, WorkerGuard)> {
+    let share = settings.decision_log_sample;
+    let start =
+        || DecisionLog::start(share, settings.decision_log_rate, metrics.decision_log.clone());
+    (share > 0.0).then(start).map(|(log, guard)| (Arc::new(log), guard))
+}
+
 impl Parts {
     /// A service for this thread, with a connection of its own to the store.
     pub(super) fn service(&self) -> Result<Service, String> {
         let store = self.stores.open()?;
         let policy = self.settings.on_store_failure;
-        Ok(Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone()))
+        let service = Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone());
+        Ok(service.logging(self.log.clone()))
     }
 
     pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {

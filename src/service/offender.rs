@@ -23,7 +23,7 @@ pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, reques
 
 /// `tenant=acme,path=/login`, as on the command line; values are hashed where the rule says so, and
 /// where no rule says that they may be told.
-fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
+pub(super) fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
     let mut text = String::new();
     for (level, (key, value)) in entries.enumerate() {
         if level > 0 {

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tidegate::clock::Stopwatch;
 
-use crate::support::client::Served;
+use crate::support::client::{Served, request};
 use crate::support::process::wait_until;
 use crate::support::servers::free_port;
 use crate::support::tidegate::Tidegate;
@@ -80,4 +81,135 @@ fn what_ends_the_service_is_the_last_line_in_the_form_of_the_others() {
     assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
     let log = run("text");
     assert!(log.lines().last().unwrap().starts_with("tidegate: /no/such/file"), "{log}");
+}
+
+/// The lines of the decision log among others, which are text.
+fn decisions(served: &Served) -> Vec<Value> {
+    let log = served.tidegate.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+    lines.filter(|line: &Value| line["target"] == "tidegate::decision").collect()
+}
+
+/// The same, once there are so many.
+fn wait_for_decisions(served: &Served, count: usize) -> Vec<Value> {
+    let all = || Some(decisions(served)).filter(|lines| lines.len() >= count);
+    wait_until(DEADLINE, all).unwrap_or_else(|| panic!("{}", served.tidegate.log()))
+}
+
+/// What `/metrics` says of lines with this result.
+fn lines_counted(served: &Served, result: &str) -> u64 {
+    let name = format!("rate_limit_decision_log_lines_total{{result=\"{result}\"}} ");
+    let page = served.page("/metrics");
+    page.body.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap()
+}
+
+const ALL: [&str; 2] = ["--decision-log-sample", "1"];
+
+#[tokio::test]
+async fn a_decision_is_logged_with_what_was_asked_and_which_limit_rejected() {
+    let served = Served::with(&[EDGE], &ALL);
+    let caller = served.caller().await;
+    let alice = request("edge").about("user", "alice");
+    for _ in 0..3 {
+        caller.check(&alice).await.unwrap();
+    }
+    // It takes nothing, so it is no decision.
+    caller.quota(&alice).await.unwrap();
+    let lines = wait_for_decisions(&served, 3);
+    let told: Vec<_> = lines.iter().map(|line| line["decision"].as_str().unwrap()).collect();
+    assert_eq!(told, ["allowed", "allowed", "rejected"], "{lines:?}");
+    let line = &lines[2];
+    assert_eq!((&line["domain"], &line["source"]), (&"edge".into(), &"store".into()));
+    assert_eq!(line["rejected_by"], json!(["per_user"]));
+    let limit = json!({"rule": "per_user", "result": "rejected", "limit": 2, "remaining": 0});
+    let descriptor = json!({"entries": "user=alice", "hits": 1, "limits": [limit]});
+    assert_eq!(line["descriptors"], json!([descriptor]));
+    assert!(line["duration_us"].is_u64() && line["timestamp"].is_string(), "{line}");
+    assert_eq!(lines_counted(&served, "written"), 3);
+}
+
+#[tokio::test]
+async fn the_decision_log_hashes_what_a_rule_says_and_what_no_rule_knows() {
+    let hashed = EDGE.replace("    rate_limit", "    hash_values: true\n    rate_limit");
+    let served = Served::with(&[&hashed], &ALL);
+    let caller = served.caller().await;
+    let alice = request("edge").about("user", "alice@example.com");
+    caller.check(&alice.about("session", "bob-secret")).await.unwrap();
+    caller.check(&request("elsewhere").about("user", "carol-secret")).await.unwrap();
+    let lines = wait_for_decisions(&served, 2);
+    for descriptor in lines[0]["descriptors"].as_array().unwrap() {
+        let (_, value) = descriptor["entries"].as_str().unwrap().split_once('=').unwrap();
+        assert!(value.len() == 33 && value.starts_with('#'), "{descriptor}");
+    }
+    assert_eq!(
+        (&lines[1]["domain"], &lines[1]["unknown_domain"]),
+        (&"elsewhere".into(), &true.into())
+    );
+    let log = served.tidegate.log();
+    assert!(!log.contains("alice") && !log.contains("secret"), "{log}");
+}
+
+#[tokio::test]
+async fn a_share_of_the_decisions_is_logged_and_by_default_none() {
+    let tenth = ["--decision-log-sample", "0.1", "--decision-log-rate", "100000"];
+    let (served, silent) = (Served::with(&[EDGE], &tenth), Served::with(&[EDGE], &[]));
+    for served in [&served, &silent] {
+        let caller = served.caller().await;
+        for _ in 0..1_000 {
+            caller.check(&request("edge").about("user", "alice")).await.unwrap();
+        }
+    }
+    // Of 1,000 at 1 in 10, 9.5 is one deviation: this fails once in a billion runs.
+    let count = lines_counted(&served, "written");
+    assert!((40..=160).contains(&count), "{count} lines");
+    assert!(decisions(&silent).is_empty());
+    assert_eq!(lines_counted(&silent, "written"), 0);
+}
+
+#[tokio::test]
+async fn a_second_has_so_many_lines_of_the_decision_log_and_no_more() {
+    let served = Served::with(&[EDGE], &[&ALL[..], &["--decision-log-rate", "1"]].concat());
+    let caller = served.caller().await;
+    let start = Stopwatch::start();
+    for _ in 0..500 {
+        caller.check(&request("edge").about("user", "alice")).await.unwrap();
+    }
+    let seconds = start.elapsed().as_secs() + 2;
+    let (written, over) = (lines_counted(&served, "written"), lines_counted(&served, "over_rate"));
+    assert!((1..=seconds).contains(&written), "{written} lines in {seconds} s");
+    assert_eq!(written + over, 500);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_reader_of_the_log_who_stands_still() {
+    let served = Served::with(&[EDGE], &[&ALL[..], &["--decision-log-rate", "1000000"]].concat());
+    let caller = served.caller().await;
+    let mut sent = 0;
+    {
+        let _unread = served.tidegate.leave_log_unread();
+        while lines_counted(&served, "lost") < 100 {
+            for _ in 0..500 {
+                caller.check(&request("edge").about("user", "alice")).await.unwrap();
+            }
+            sent += 500;
+            assert!(sent < 100_000, "more than a pipe and the queue hold");
+        }
+    }
+    let written = lines_counted(&served, "written");
+    assert_eq!(written + lines_counted(&served, "lost"), sent);
+    // What is told as written is written, once it is read.
+    assert_eq!(
+        wait_for_decisions(&served, usize::try_from(written).unwrap()).len() as u64,
+        written
+    );
+}
+
+#[test]
+fn a_share_that_is_none_is_refused() {
+    for share in ["1.5", "-0.1", "NaN", "half"] {
+        let share = format!("--decision-log-sample={share}");
+        let output = Tidegate::run(&["serve", "--limits", "x", &share], "");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("is not a number from 0 to 1"), "{stderr}");
+    }
 }

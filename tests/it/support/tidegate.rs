@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,13 @@ pub struct Tidegate {
     pub http: SocketAddr,
     child: Child,
     log: Arc<Mutex<String>>,
+    /// Held while a line is read.
+    reading: Arc<Mutex<()>>,
+}
+
+/// While it is there, nobody reads the log of a service.
+pub struct Unread<'a> {
+    _held: MutexGuard<'a, ()>,
 }
 
 impl Tidegate {
@@ -57,10 +64,10 @@ impl Tidegate {
         command.args(args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = process::spawn(command).expect("tidegate starts");
-        let log = Arc::new(Mutex::new(String::new()));
-        let lines = follow(child.stderr.take().expect("its error output is piped"), &log);
+        let (log, reading) = (Arc::new(Mutex::new(String::new())), Arc::default());
+        let lines = follow(child.stderr.take().expect("its error output is piped"), &log, &reading);
         match read_addresses(&lines) {
-            Ok((grpc, http)) => Self { grpc, http, child, log },
+            Ok((grpc, http)) => Self { grpc, http, child, log, reading },
             Err(reason) => {
                 process::kill(&mut child);
                 let log = log.lock().unwrap();
@@ -97,6 +104,11 @@ impl Tidegate {
     /// What it logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Leaves what it logs unread, until this is dropped.
+    pub fn leave_log_unread(&self) -> Unread<'_> {
+        Unread { _held: self.reading.lock().unwrap() }
     }
 
     /// Stops answering without closing anything, until [`Tidegate::resume`].
@@ -179,12 +191,18 @@ fn program() -> Command {
 }
 
 /// Reads the log to its end, so that the service never waits for a reader; passes its lines on.
-fn follow(stderr: impl Read + Send + 'static, log: &Arc<Mutex<String>>) -> Receiver<String> {
-    let log = Arc::clone(log);
+fn follow(
+    stderr: impl Read + Send + 'static,
+    log: &Arc<Mutex<String>>,
+    reading: &Arc<Mutex<()>>,
+) -> Receiver<String> {
+    let (log, reading) = (Arc::clone(log), Arc::clone(reading));
     let (sender, lines): (Sender<String>, _) = channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
+            // A test that failed while it held this is over.
+            let _reading = reading.lock();
             *log.lock().unwrap() += &format!("{line}\n");
             // Nobody listens any more once the addresses are known.
             let _ = sender.send(line);

@@ -1,0 +1,167 @@
+//! The decision log: a share of the decisions, each as a line of JSON on standard error.
+//!
+//! Written whatever `--log` and `--log-format` say, for it is asked for by itself. Chosen by dice,
+//! not by counting: every hundredth request of callers in turns would be the same caller's. Values
+//! of requests are told as `/top` tells them: hashed where the rule says so, and where no rule
+//! does. Nobody waits for it: at most so many lines a second are made, a thread of its own writes
+//! them, and those that it cannot write in time are counted and dropped.
+
+use std::io::{Write, stderr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+
+use super::{Answer, DecideError, LimitStatus, offender};
+use crate::clock::{Clock, SystemClock, moment, uptime_us};
+use crate::key;
+use crate::metrics::{CheckResult, LogLines};
+use crate::request::Request;
+
+/// Lines that wait to be written.
+const WAITING_MAX: usize = 4_096;
+
+/// The most descriptors and limits that a line tells; it has the number of all.
+const TOLD_MAX: usize = 32;
+
+/// Decisions that are logged, over all threads.
+pub struct DecisionLog {
+    /// Of 2^32.
+    share: u64,
+    rate: Rate,
+    writer: NonBlocking,
+    handed: AtomicU64,
+    lines: LogLines,
+}
+
+/// So many a second: the current one above, and how many it has had below, 32 bits each.
+#[derive(Debug)]
+struct Rate {
+    max: u32,
+    had: AtomicU64,
+}
+
+impl DecisionLog {
+    /// Logs this share of all decisions, from 0 to 1, at most so many a second. Dropping the guard
+    /// waits a second at most until all is written.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 2^32
+    pub fn start(share: f64, lines_max: u32, lines: LogLines) -> (Self, WorkerGuard) {
+        let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_MAX);
+        let (writer, guard) = queue.thread_name("decision-log").finish(stderr());
+        let share = (share.clamp(0.0, 1.0) * 2_f64.powi(32)).ceil() as u64;
+        let rate = Rate { max: lines_max, had: AtomicU64::new(0) };
+        (Self { share, rate, writer, handed: AtomicU64::new(0), lines }, guard)
+    }
+
+    /// Logs a decision that took `elapsed`, if the dice say so.
+    pub(super) fn tell(
+        &self,
+        request: &Request,
+        answer: Result<&Answer<'_>, &DecideError>,
+        elapsed: Duration,
+    ) {
+        if u64::from(fastrand::u32(..)) >= self.share {
+            return;
+        }
+        if !self.rate.takes(uptime_us() / 1_000_000) {
+            self.lines.over_rate.increment(1);
+            return;
+        }
+        let mut line = line(request, answer);
+        line["duration_us"] = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX).into();
+        // It takes every line, and counts those that it has no room for.
+        let _ = self.writer.clone().write_all(format!("{line}\n").as_bytes());
+        let lost = self.writer.error_counter().dropped_lines() as u64;
+        let handed = self.handed.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lines.lost.absolute(lost);
+        self.lines.written.absolute(handed.saturating_sub(lost));
+    }
+}
+
+impl Rate {
+    fn takes(&self, second: u64) -> bool {
+        let second = second << 32;
+        let next = |had: u64| {
+            let count =
+                if had & !u64::from(u32::MAX) == second { had & u64::from(u32::MAX) } else { 0 };
+            (count < u64::from(self.max)).then_some(second | (count + 1))
+        };
+        self.had.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+}
+
+fn line(request: &Request, answer: Result<&Answer<'_>, &DecideError>) -> Value {
+    let mut line = json!({
+        "timestamp": moment(SystemClock.now_ms()),
+        "level": "INFO",
+        "target": "tidegate::decision",
+        "message": "decided",
+        "domain": key::shortened(request.domain()),
+    });
+    let statuses = match answer {
+        Ok(answer) => {
+            line["decision"] = if answer.allowed { "allowed" } else { "rejected" }.into();
+            line["source"] = answer.source.name().into();
+            line["rejected_by"] = rejected_by(answer);
+            line["unknown_domain"] = answer.domain.is_none().into();
+            &answer.statuses[..]
+        }
+        Err(error) => {
+            line["decision"] = "none".into();
+            line["error"] = error.kind().into();
+            &[]
+        }
+    };
+    line["descriptors"] = descriptors(request, statuses, answer.is_ok_and(|a| a.allowed));
+    line["descriptors_count"] = request.descriptors().len().into();
+    line["limits_count"] = statuses.len().into();
+    line
+}
+
+/// The limits that reject, each once.
+fn rejected_by(answer: &Answer<'_>) -> Value {
+    let rejects =
+        |status: &&LimitStatus<'_>| status.result(answer.allowed) == CheckResult::Rejected;
+    let mut rules: Vec<_> =
+        answer.statuses.iter().filter(rejects).map(|status| status.rule).collect();
+    rules.dedup();
+    rules.truncate(TOLD_MAX);
+    rules.into()
+}
+
+fn descriptors(request: &Request, statuses: &[LimitStatus<'_>], allowed: bool) -> Value {
+    let told = statuses.iter().take(TOLD_MAX);
+    let descriptor = |(at, descriptor): (usize, crate::request::Descriptor<'_>)| {
+        let own = told.clone().filter(|status| status.descriptor == at);
+        let rule = own.clone().find_map(|status| status.matched);
+        json!({
+            "entries": offender::spell(rule, descriptor.entries),
+            "hits": descriptor.hits,
+            "limits": own.map(|status| limit(status, allowed)).collect::<Vec<_>>(),
+        })
+    };
+    request.descriptors().enumerate().take(TOLD_MAX).map(descriptor).collect()
+}
+
+fn limit(status: &LimitStatus<'_>, allowed: bool) -> Value {
+    let mut told = json!({ "rule": status.rule, "result": status.result(allowed).name() });
+    // An unlimited rule has none.
+    if let Some(limit) = status.limit {
+        told["limit"] = limit.hits().into();
+        told["remaining"] = status.status.remaining.into();
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_a_second_and_no_more() {
+        let rate = Rate { max: 3, had: AtomicU64::new(0) };
+        let taken = |second| (0..10).filter(|_| rate.takes(second)).count();
+        assert_eq!([taken(0), taken(1), taken(1), taken(7)], [3, 3, 0, 3]);
+    }
+}
