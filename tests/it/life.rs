@@ -131,6 +131,14 @@ async fn a_call_that_never_ends_is_cut_off_after_the_time_for_draining() {
     drop(open);
 }
 
+/// The program of a release takes 8 MiB more, and all together is to stay under 20.
+#[test]
+fn an_idle_service_holds_little_memory() {
+    let served = Served::with(&[EDGE], &[]);
+    let held = served.tidegate.resident_kib();
+    assert!(held < 12 << 10, "{held} KiB");
+}
+
 #[tokio::test]
 async fn an_old_connection_is_replaced_and_no_call_is_lost() {
     let served = Served::with(&[EDGE], &["--max-connection-age", "300ms"]);
