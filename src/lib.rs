@@ -22,6 +22,7 @@ pub mod plan;
 pub mod proto;
 pub mod request;
 pub mod rules;
+mod secret_file;
 pub mod server;
 pub mod service;
 pub mod settings;

@@ -2,18 +2,15 @@
 //! and who reads along learn no personal data, and cannot try out which value a hash is of.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use crate::secret_file;
+
 /// As few bytes as nobody tries out.
 const BYTES_MIN: usize = 16;
-
-/// As many as any secret has.
-const BYTES_MAX: u64 = 4_096;
 
 /// HMAC-SHA-256 under the secret; the secret itself is not kept.
 #[derive(Clone)]
@@ -25,15 +22,8 @@ impl KeySecret {
     /// # Errors
     /// The file cannot be read, or holds too little or too much; for people.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let wrong = |what: &str| format!("{}: {what}", path.display());
-        let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
-        let mut bytes = Vec::new();
-        let read = file.take(BYTES_MAX + 1).read_to_end(&mut bytes);
-        read.map_err(|error| wrong(&error.to_string()))?;
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(wrong(&format!("is longer than {BYTES_MAX} bytes")));
-        }
-        Self::of(bytes.trim_ascii_end()).map_err(|what| wrong(&what))
+        let secret = secret_file::read(path)?;
+        Self::of(&secret).map_err(|what| format!("{}: {what}", path.display()))
     }
 
     /// This secret.
@@ -102,7 +92,7 @@ mod tests {
         assert!(error.contains("No such file"), "{error}");
         let cases: [(&[u8], &str); 3] = [
             (b"hunter2\n", "holds 7 bytes, and a secret needs at least 16"),
-            (&[b' '; 100], "holds 0 bytes"),
+            (b"\n", "holds 0 bytes"),
             (&[b'x'; 5_000], "is longer than 4096 bytes"),
         ];
         for (bytes, told) in cases {

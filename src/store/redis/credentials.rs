@@ -1,16 +1,13 @@
 //! Who Tidegate is to Redis. Passwords are never printed, by whatever way.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use fred::error::{Error, ErrorKind};
 use fred::types::config::{CredentialProvider, Server};
 
-/// The longest password in a file.
-const PASSWORD_BYTES_MAX: u64 = 4_096;
+use crate::secret_file;
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -92,21 +89,13 @@ impl CredentialProvider for Credentials {
 
 fn read_password(path: &Path) -> Result<Secret, String> {
     let wrong = |what: &str| format!("--store-password-file {}: {what}", path.display());
-    let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
-    let mut bytes = Vec::new();
-    let read = file.take(PASSWORD_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| wrong(&error.to_string()))?;
-    if bytes.len() as u64 > PASSWORD_BYTES_MAX {
-        return Err(wrong(&format!("is longer than {PASSWORD_BYTES_MAX} bytes")));
-    }
+    let bytes = secret_file::read(path).map_err(|what| format!("--store-password-file {what}"))?;
     // The error of the standard library would show where the text ends, no more; the bytes not.
     let text = String::from_utf8(bytes).ok().ok_or_else(|| wrong("is not UTF-8"))?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    let line = line.strip_suffix('\r').unwrap_or(line);
-    if line.is_empty() {
+    if text.is_empty() {
         return Err(wrong("is empty; write the password into it"));
     }
-    Ok(Secret::new(line))
+    Ok(Secret::new(text))
 }
 
 #[cfg(test)]

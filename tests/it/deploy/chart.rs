@@ -111,7 +111,7 @@ fn tidegate_accepts_the_limits_and_settings_of_the_chart() {
             assert!(flags.remove(flag).unwrap().starts_with("0.0.0.0:"));
         }
         // Secrets and servers are not here.
-        flags.retain(|flag, _| !flag.starts_with("--store-") || flag == "--store-timeout");
+        flags.retain(|flag, value| !value.starts_with("/run/") && flag != "--store-user");
         flags.insert("--store".to_owned(), "memory".to_owned());
         let limits = folder.path().to_str().unwrap().to_owned();
         assert_eq!(flags.insert("--limits".to_owned(), limits).unwrap(), "/etc/tidegate/limits");
@@ -149,6 +149,7 @@ fn passwords_come_as_files_and_are_in_no_variable() {
     let kinds = rendered(&["--values", FULL]);
     let flags = flags(&kinds);
     assert_eq!(flags["--store-password-file"], "/run/secrets/tidegate/password");
+    assert_eq!(flags["--key-secret-file"], "/run/secrets/tidegate/key-secret");
     assert!(!flags.contains_key("--store-password"));
     let secret = refused(&["--set", "store.url=redis://:hunter2@redis"]);
     assert!(secret.contains("/store/url"), "{secret}");

@@ -36,7 +36,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* Not empty where there is a secret to mount. */}}
 {{- define "tidegate.hasSecrets" -}}
-{{- with .Values.store }}{{ .passwordSecret.name }}{{ .caSecret.name }}{{ .clientCertSecret }}{{ end }}
+{{- with .Values.store }}{{ .passwordSecret.name }}{{ .caSecret.name }}{{ .keySecret.name }}{{ .clientCertSecret }}{{ end }}
 {{- end }}
 
 {{/* What no schema can say. */}}
