@@ -64,6 +64,12 @@ pub fn uptime_us() -> u64 {
     u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
+/// The wall clock, for spans that others hold beside theirs.
+#[allow(clippy::disallowed_methods)] // this is the clock
+pub fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Measures how long something takes, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);

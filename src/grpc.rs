@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::body::Body;
-use tonic::{Request as Call, Response, Status};
+use tonic::{Code, Request as Call, Response, Status};
 
 use crate::decide::Enforcement;
 use crate::envoy::{Reply, Style};
@@ -21,7 +21,8 @@ use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
-use crate::store::{Source, StoreError};
+use crate::store::{Occasion, Source, StoreError};
+use crate::trace::Method;
 use codec::{Codec, Read};
 
 /// Both rate limit services over one [`Service`].
@@ -50,7 +51,7 @@ impl Grpc {
         call: HttpRequest<Incoming>,
     ) -> impl Future<Output = HttpResponse<Body>> + Send {
         let style = self.style;
-        self.answer(call, Request::from_envoy, move |request, answer| {
+        self.answer((call, Method::ShouldRateLimit), Request::from_envoy, move |request, answer| {
             Reply::of(request, answer, style)
         })
     }
@@ -60,7 +61,9 @@ impl Grpc {
         self: Arc<Self>,
         call: HttpRequest<Incoming>,
     ) -> impl Future<Output = HttpResponse<Body>> + Send {
-        self.answer(call, Request::from_check, |_, answer| check_response(answer))
+        self.answer((call, Method::CheckRateLimit), Request::from_check, |_, answer| {
+            check_response(answer)
+        })
     }
 
     /// `tidegate.v1.RateLimitService/GetQuota`.
@@ -68,17 +71,41 @@ impl Grpc {
         self: Arc<Self>,
         call: HttpRequest<Incoming>,
     ) -> impl Future<Output = HttpResponse<Body>> + Send {
-        self.answer(call, Request::from_quota, |_, answer| api::GetQuotaResponse {
-            statuses: answer.statuses.iter().map(limit_status).collect(),
-            source: source(answer).into(),
+        self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
+            api::GetQuotaResponse {
+                statuses: answer.statuses.iter().map(limit_status).collect(),
+                source: source(answer).into(),
+            }
         })
     }
 
     async fn answer<T: Message + 'static>(
         self: Arc<Self>,
+        (call, method): (HttpRequest<Incoming>, Method),
+        read: Read,
+        write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
+    ) -> HttpResponse<Body> {
+        let tracing = self.service.tracing();
+        let Some(span) = tracing.and_then(|tracing| tracing.call(method, call.headers())) else {
+            return self.decide(call, read, write, Occasion::now()).await;
+        };
+        let write = |request: &Request, answer: &Answer<'_>| {
+            answer.tell(&span);
+            write(request, answer)
+        };
+        let occasion = Occasion::traced(span.parent());
+        let answer = Box::pin(self.decide(call, read, write, occasion)).await;
+        let status = Status::from_header_map(answer.headers());
+        span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
+        answer
+    }
+
+    async fn decide<T: Message + 'static>(
+        &self,
         call: HttpRequest<Incoming>,
         read: Read,
         write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
+        occasion: Occasion,
     ) -> HttpResponse<Body> {
         let codec = Codec::<T>::new(read, self.bounds);
         let decide = tower::service_fn(|call: Call<Result<Request, RequestError>>| async {
@@ -86,7 +113,7 @@ impl Grpc {
             let request = request.map_err(|error| status_of(DecideError::Request(error)))?;
             let _place = self.admit()?;
             let snapshot = self.service.snapshot();
-            let answer = self.service.decide(&snapshot, &request, None).await;
+            let answer = self.service.decide(&snapshot, &request, occasion.clone()).await;
             Ok(Response::new(write(&request, &answer.map_err(status_of)?)))
         });
         tonic::server::Grpc::new(codec).unary(decide, call).await

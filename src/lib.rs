@@ -27,3 +27,4 @@ pub mod server;
 pub mod service;
 pub mod settings;
 pub mod store;
+pub mod trace;

@@ -28,6 +28,7 @@ const RELOADED_AT: &str = "rate_limit_config_last_reload_timestamp_seconds";
 const RELOADED_WELL: &str = "rate_limit_config_last_reload_successful";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
+const SPANS: &str = "rate_limit_spans_total";
 const DECISION_LOG: &str = "rate_limit_decision_log_lines_total";
 const BUILD_INFO: &str = "tidegate_build_info";
 
@@ -61,6 +62,8 @@ pub struct Metrics {
     reloaded_well: Gauge,
     memory_keys: Gauge,
     memory_evicted: Counter,
+    /// Spans of traces.
+    pub spans: SpanCounts,
     /// Lines of the decision log.
     pub decision_log: LogLines,
     /// Tests of limits.
@@ -78,6 +81,17 @@ pub struct LogLines {
     pub over_rate: Counter,
     /// Made, and too many for whoever reads them.
     pub lost: Counter,
+}
+
+/// What became of spans.
+#[derive(Clone, Debug)]
+pub struct SpanCounts {
+    /// The collector has them.
+    pub exported: Counter,
+    /// It could not be reached, or refused them.
+    pub failed: Counter,
+    /// Too many waited to be sent.
+    pub dropped: Counter,
 }
 
 /// The handles of one rule set.
@@ -156,6 +170,7 @@ impl Metrics {
                 reloaded_well: gauge!(RELOADED_WELL),
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
+                spans: SpanCounts::new(),
                 decision_log: LogLines::new(),
                 checks: Arc::new(Checks::new(values_max)),
                 top: Arc::default(),
@@ -224,8 +239,17 @@ fn describe() {
     describe_gauge!(RELOADED_WELL, "1 while the newest limits are in force, 0 while refused");
     describe_gauge!(MEMORY_KEYS, "Counters in the memory store");
     describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
+    describe_counter!(SPANS, "Spans of traces, by what became of them");
     describe_counter!(DECISION_LOG, "Lines of the decision log, by what became of them");
     describe_gauge!(BUILD_INFO, "1, labelled with the version");
+}
+
+impl SpanCounts {
+    fn new() -> Self {
+        let [exported, failed, dropped] =
+            ["exported", "failed", "dropped"].map(|result| counter!(SPANS, "result" => result));
+        Self { exported, failed, dropped }
+    }
 }
 
 impl LogLines {

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tracing_appender::non_blocking::WorkerGuard;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Stopwatch, SystemClock};
 use crate::grpc::routes::Routes;
 use crate::http;
 use crate::metrics::Metrics;
@@ -40,6 +40,9 @@ use worker::Worker;
 
 /// How long the start waits for a connection to Redis.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// How long the end waits for a collector of spans.
+const FLUSH_MAX: Duration = Duration::from_secs(3);
 
 /// A service with its ports bound.
 pub struct Bound {
@@ -74,7 +77,8 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
     let (log, log_guard) = parts::decision_log(&settings.log, &metrics).unzip();
-    let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight, log });
+    let tracing = parts::tracing(&settings.traces, &metrics)?;
+    let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight, log, tracing });
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
@@ -146,7 +150,12 @@ impl Bound {
         }
         life.enter(Phase::Stopping);
         accept_waiting(self.grpc, &workers).await;
+        let watch = Stopwatch::start();
         drain(workers, http, settings.drain_timeout).await;
+        if let Some(tracing) = self.parts.tracing.clone() {
+            let left = settings.drain_timeout.saturating_sub(watch.elapsed());
+            tracing.end(left.min(FLUSH_MAX)).await;
+        }
         Ok(())
     }
 }

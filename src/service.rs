@@ -14,12 +14,14 @@ use crate::metrics::{CheckResult, Metrics, RuleMetrics};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
 use crate::rules::{Domain, OnStoreFailure, Rule, RuleSet};
-use crate::store::{Decision, Source, Store, StoreError};
+use crate::store::{Decision, Occasion, Source, Store, StoreError};
+use crate::trace::Tracing;
 
 mod decision_log;
 mod dimension;
 mod in_force;
 mod offender;
+mod traced;
 
 pub use decision_log::DecisionLog;
 pub use in_force::{Load, Refusal, Rules};
@@ -33,6 +35,7 @@ pub struct Service {
     metrics: Metrics,
     top: top::Writer,
     log: Option<Arc<DecisionLog>>,
+    tracing: Option<Arc<Tracing>>,
 }
 
 /// What one request sees, whole, however often rules are swapped meanwhile.
@@ -127,14 +130,18 @@ impl Service {
         metrics: Metrics,
     ) -> Self {
         let top = metrics.top.writer();
-        Self { rules, store, on_store_failure, metrics, top, log: None }
+        Self { rules, store, on_store_failure, metrics, top, log: None, tracing: None }
     }
 
-    /// The same, with a share of its decisions logged.
+    /// The same, with a share of its decisions logged and of its calls traced.
     #[must_use]
-    pub fn logging(mut self, log: Option<Arc<DecisionLog>>) -> Self {
-        self.log = log;
-        self
+    pub fn seen_by(self, log: Option<Arc<DecisionLog>>, tracing: Option<Arc<Tracing>>) -> Self {
+        Self { log, tracing, ..self }
+    }
+
+    /// What makes spans of calls, where they are traced.
+    pub fn tracing(&self) -> Option<&Tracing> {
+        self.tracing.as_deref()
     }
 
     /// The rules in force.
@@ -169,8 +176,7 @@ impl Service {
         }
     }
 
-    /// Decides a request by the rules of `snapshot`, at the store's time or, in a replay, at
-    /// `at_ms`.
+    /// Decides a request by the rules of `snapshot`.
     ///
     /// # Errors
     /// Two descriptors contradict each other, or the store could not decide.
@@ -178,14 +184,16 @@ impl Service {
         &self,
         snapshot: &'s Snapshot,
         request: &Request,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Answer<'s>, DecideError> {
         let watch = Stopwatch::start();
-        let answer = self.decide_since(watch, snapshot, request, at_ms).await;
-        if let Some(log) = &self.log
-            && !request.only_reads()
-        {
-            log.tell(request, answer.as_ref(), watch.elapsed());
+        let Some(log) = &self.log else {
+            return self.decide_since(watch, snapshot, request, occasion).await;
+        };
+        let span = occasion.span.clone();
+        let answer = self.decide_since(watch, snapshot, request, occasion).await;
+        if !request.only_reads() {
+            log.tell(request, answer.as_ref(), (watch.elapsed(), span.as_deref()));
         }
         answer
     }
@@ -195,7 +203,7 @@ impl Service {
         watch: Stopwatch,
         snapshot: &'s Snapshot,
         request: &Request,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Answer<'s>, DecideError> {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
             snapshot.metrics.count_decision(None, true, Source::Store);
@@ -208,7 +216,7 @@ impl Service {
             Decision::without_limits()
         } else {
             let policy = domain.on_store_failure().unwrap_or(self.on_store_failure);
-            self.store.decide(asks, policy, at_ms).await.map_err(DecideError::Store)?
+            self.store.decide(asks, policy, occasion).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {
             self.count(snapshot, request, domain, &matched, &decision);
@@ -235,7 +243,7 @@ impl Service {
         if asks.is_empty() {
             return Ok(Answer::without_limits());
         }
-        let decision = self.store.decide(asks, OnStoreFailure::Error, None).await;
+        let decision = self.store.decide(asks, OnStoreFailure::Error, Occasion::now()).await;
         Ok(Answer::of(domain, &matched, &decision.map_err(DecideError::Store)?))
     }
 
@@ -314,6 +322,15 @@ impl<'s> Answer<'s> {
             retry_after_ms: None,
             statuses: Vec::new(),
         }
+    }
+
+    /// The first limits that reject the request, each once where its statuses stand together.
+    fn rejected_by(&self, rules_max: usize) -> impl Iterator<Item = &'s str> {
+        let rejects =
+            |status: &&LimitStatus<'_>| status.result(self.allowed) == CheckResult::Rejected;
+        let mut rules: Vec<_> = self.statuses.iter().filter(rejects).map(|own| own.rule).collect();
+        rules.dedup();
+        rules.into_iter().take(rules_max)
     }
 
     fn of(domain: &'s Domain, matched: &[Matched<'s>], decision: &Decision) -> Self {

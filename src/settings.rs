@@ -6,6 +6,7 @@ mod migrate;
 mod store;
 mod switches;
 mod top;
+mod traces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use self::migrate::{Migrate, Origin};
 pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
 pub use self::top::Top;
+pub use self::traces::Traces;
 use crate::envoy::{Headers, Style};
 use crate::key::{KeySecret, Spelling};
 use crate::request::Bounds;
@@ -188,6 +190,9 @@ pub struct Serve {
     /// What to log, and how
     #[command(flatten)]
     pub log: Log,
+    /// Where traces go
+    #[command(flatten)]
+    pub traces: Traces,
 }
 
 impl Serve {

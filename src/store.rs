@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::decide::{Ask, Status};
 use crate::rules::OnStoreFailure;
+use crate::trace::Parent;
 use memory::MemoryStore;
 use redis::RedisStore;
 
@@ -166,6 +167,32 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
+/// When a decision is asked for, and what traces it.
+#[derive(Clone, Debug, Default)]
+pub struct Occasion {
+    /// The moment of a replay; else it is the store's own time.
+    pub at_ms: Option<u64>,
+    /// Where spans of script runs belong.
+    pub span: Option<Arc<Parent>>,
+}
+
+impl Occasion {
+    /// Now.
+    pub const fn now() -> Self {
+        Self { at_ms: None, span: None }
+    }
+
+    /// In a replay.
+    pub const fn at(at_ms: u64) -> Self {
+        Self { at_ms: Some(at_ms), span: None }
+    }
+
+    /// Now, in a call that is traced.
+    pub const fn traced(span: Arc<Parent>) -> Self {
+        Self { at_ms: None, span: Some(span) }
+    }
+}
+
 /// The stores that there are.
 #[derive(Debug)]
 pub enum Store {
@@ -176,8 +203,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Decides over `asks` at the store's own time, or at `at_ms` in a replay; by `policy` while the
-    /// store cannot.
+    /// Decides over `asks`; by `policy` while the store cannot.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
@@ -185,11 +211,11 @@ impl Store {
         &self,
         asks: Vec<Ask>,
         policy: OnStoreFailure,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.decide(&asks, at_ms)),
-            Self::Redis(redis) => redis.decide(asks, policy, at_ms).await,
+            Self::Memory(memory) => Ok(memory.decide(&asks, occasion.at_ms)),
+            Self::Redis(redis) => redis.decide(asks, policy, occasion).await,
         }
     }
 

@@ -21,10 +21,10 @@ use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
 use crate::service::{Answer, DecideError, LimitStatus, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
-use crate::store::Store;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared, deny};
+use crate::store::{Occasion, Store};
 use summary::Summary;
 use trace::Recorded;
 
@@ -154,7 +154,7 @@ impl Replay {
         let (request, at_ms) = Recorded::parse(line)?;
         let snapshot = self.service.snapshot();
         self.note_keys(&snapshot, &request)?;
-        let answer = self.service.decide(&snapshot, &request, Some(at_ms)).await;
+        let answer = self.service.decide(&snapshot, &request, Occasion::at(at_ms)).await;
         let answer = answer.map_err(|error| match error {
             DecideError::Request(error) => error.to_string(),
             DecideError::Store(error) => error.to_string(),

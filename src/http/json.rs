@@ -3,10 +3,12 @@
 //! JSON becomes the message's bytes and the bytes become the request, so that one parser bounds
 //! and refuses whatever callers send.
 
+use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prost::Message;
@@ -21,6 +23,8 @@ use crate::envoy::Reply;
 use crate::proto::DESCRIPTORS;
 use crate::request::Request;
 use crate::service::DecideError;
+use crate::store::Occasion;
+use crate::trace::{CallSpan, Method};
 
 /// The largest body; gRPC messages have the same bound.
 pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
@@ -36,8 +40,32 @@ static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = Lazy
 type Failure = (StatusCode, String);
 
 /// 200 if the request passes, 429 if it is rejected.
-pub(super) async fn decide(State(pages): State<Arc<Pages>>, body: Bytes) -> Response {
-    match answer(&pages, &body).await {
+pub(super) async fn decide(
+    State(pages): State<Arc<Pages>>,
+    Traced(span): Traced,
+    body: Bytes,
+) -> Response {
+    let answer = respond(&pages, span.as_deref(), &body).await;
+    if let Some(span) = span {
+        span.end_http(answer.status());
+    }
+    answer
+}
+
+/// The span of a request that is traced.
+pub(super) struct Traced(Option<Box<CallSpan>>);
+
+impl FromRequestParts<Arc<Pages>> for Traced {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, pages: &Arc<Pages>) -> Result<Self, Infallible> {
+        let tracing = pages.service.tracing();
+        Ok(Self(tracing.and_then(|tracing| tracing.call(Method::Json, &parts.headers))))
+    }
+}
+
+async fn respond(pages: &Pages, span: Option<&CallSpan>, body: &[u8]) -> Response {
+    match answer(pages, span, body).await {
         Ok((status, json)) => {
             (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
         }
@@ -45,7 +73,11 @@ pub(super) async fn decide(State(pages): State<Arc<Pages>>, body: Bytes) -> Resp
     }
 }
 
-async fn answer(pages: &Pages, body: &[u8]) -> Result<(StatusCode, String), Failure> {
+async fn answer(
+    pages: &Pages,
+    span: Option<&CallSpan>,
+    body: &[u8],
+) -> Result<(StatusCode, String), Failure> {
     let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "cannot read own messages".to_owned());
     let (request, response) = MESSAGES.as_ref().ok_or_else(broken)?;
     let wrong = |message: String| (StatusCode::BAD_REQUEST, message);
@@ -57,14 +89,18 @@ async fn answer(pages: &Pages, body: &[u8]) -> Result<(StatusCode, String), Fail
         (StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
     })?;
     let snapshot = pages.service.snapshot();
+    let occasion = Occasion { at_ms: None, span: span.map(CallSpan::parent) };
     let answer =
-        pages.service.decide(&snapshot, &request, None).await.map_err(|error| match error {
+        pages.service.decide(&snapshot, &request, occasion).await.map_err(|error| match error {
             DecideError::Request(error) => wrong(error.to_string()),
             DecideError::Store(error) => {
                 tracing::debug!(%error, "no decision");
                 (StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide".to_owned())
             }
         })?;
+    if let Some(span) = span {
+        answer.tell(span);
+    }
     let reply = Reply::of(&request, &answer, pages.style);
     let status = if reply.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     json(&reply, response.clone()).map(|json| (status, json)).ok_or_else(broken)

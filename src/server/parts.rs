@@ -10,11 +10,12 @@ use crate::grpc::Grpc;
 use crate::http::{IsLeaving, Pages};
 use crate::metrics::Metrics;
 use crate::service::{DecisionLog, Rules, Service};
-use crate::settings::{Log, Serve};
+use crate::settings::{Log, Serve, Traces};
 use crate::store::Store;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
+use crate::trace::Tracing;
 
 /// What the services of all threads share.
 pub(super) struct Parts {
@@ -24,6 +25,7 @@ pub(super) struct Parts {
     pub(super) stores: Stores,
     pub(super) in_flight: Arc<Semaphore>,
     pub(super) log: Option<Arc<DecisionLog>>,
+    pub(super) tracing: Option<Arc<Tracing>>,
 }
 
 /// What the stores of all threads have in common.
@@ -77,13 +79,22 @@ pub(super) fn decision_log(
     (share > 0.0).then(start).map(|(log, guard)| (Arc::new(log), guard))
 }
 
+/// What traces, where there is to be any.
+pub(super) fn tracing(
+    settings: &Traces,
+    metrics: &Metrics,
+) -> Result<Option<Arc<Tracing>>, String> {
+    let start = |options| Tracing::start(&options, metrics.spans.clone()).map(Arc::new);
+    settings.options().map(start).transpose()
+}
+
 impl Parts {
     /// A service for this thread, with a connection of its own to the store.
     pub(super) fn service(&self) -> Result<Service, String> {
         let store = self.stores.open()?;
         let policy = self.settings.on_store_failure;
         let service = Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone());
-        Ok(service.logging(self.log.clone()))
+        Ok(service.seen_by(self.log.clone(), self.tracing.clone()))
     }
 
     pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {

@@ -16,8 +16,9 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 use super::{Answer, DecideError, LimitStatus, offender};
 use crate::clock::{Clock, SystemClock, moment, uptime_us};
 use crate::key;
-use crate::metrics::{CheckResult, LogLines};
+use crate::metrics::LogLines;
 use crate::request::Request;
+use crate::trace::Parent;
 
 /// Lines that wait to be written.
 const WAITING_MAX: usize = 4_096;
@@ -54,12 +55,12 @@ impl DecisionLog {
         (Self { share, rate, writer, handed: AtomicU64::new(0), lines }, guard)
     }
 
-    /// Logs a decision that took `elapsed`, if the dice say so.
+    /// Logs a decision, which took so long and may be traced, if the dice say so.
     pub(super) fn tell(
         &self,
         request: &Request,
         answer: Result<&Answer<'_>, &DecideError>,
-        elapsed: Duration,
+        (elapsed, span): (Duration, Option<&Parent>),
     ) {
         if u64::from(fastrand::u32(..)) >= self.share {
             return;
@@ -70,6 +71,9 @@ impl DecisionLog {
         }
         let mut line = line(request, answer);
         line["duration_us"] = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX).into();
+        if let Some(span) = span {
+            line["trace_id"] = span.trace_id().into();
+        }
         // It takes every line, and counts those that it has no room for.
         let _ = self.writer.clone().write_all(format!("{line}\n").as_bytes());
         let lost = self.writer.error_counter().dropped_lines() as u64;
@@ -103,7 +107,7 @@ fn line(request: &Request, answer: Result<&Answer<'_>, &DecideError>) -> Value {
         Ok(answer) => {
             line["decision"] = if answer.allowed { "allowed" } else { "rejected" }.into();
             line["source"] = answer.source.name().into();
-            line["rejected_by"] = rejected_by(answer);
+            line["rejected_by"] = answer.rejected_by(TOLD_MAX).collect();
             line["unknown_domain"] = answer.domain.is_none().into();
             &answer.statuses[..]
         }
@@ -117,17 +121,6 @@ fn line(request: &Request, answer: Result<&Answer<'_>, &DecideError>) -> Value {
     line["descriptors_count"] = request.descriptors().len().into();
     line["limits_count"] = statuses.len().into();
     line
-}
-
-/// The limits that reject, each once.
-fn rejected_by(answer: &Answer<'_>) -> Value {
-    let rejects =
-        |status: &&LimitStatus<'_>| status.result(answer.allowed) == CheckResult::Rejected;
-    let mut rules: Vec<_> =
-        answer.statuses.iter().filter(rejects).map(|status| status.rule).collect();
-    rules.dedup();
-    rules.truncate(TOLD_MAX);
-    rules.into()
 }
 
 fn descriptors(request: &Request, statuses: &[LimitStatus<'_>], allowed: bool) -> Value {

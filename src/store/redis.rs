@@ -28,7 +28,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::fallback::Fallback;
-use super::{Decision, StoreError};
+use super::{Decision, Occasion, StoreError};
 use crate::clock::uptime_us;
 use crate::decide::{Ask, Enforcement, Mode};
 use crate::key::{Counter, Head, Key, Spelling, Tail};
@@ -106,14 +106,14 @@ impl RedisStore {
         &self,
         asks: Vec<Ask>,
         policy: OnStoreFailure,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         let denied = || self.shared.deny.decide(&asks, uptime_us());
-        if let Some(denied) = at_ms.map_or_else(denied, |_| None) {
+        if let Some(denied) = occasion.at_ms.map_or_else(denied, |_| None) {
             return Ok(denied);
         }
         let asks = Arc::new(asks);
-        match self.on_servers(&asks, at_ms).await {
+        match self.on_servers(&asks, occasion).await {
             Ok(decision) => Ok(decision),
             Err(error) => {
                 self.shared.metrics.count_store_error(&error);
@@ -125,11 +125,11 @@ impl RedisStore {
     async fn on_servers(
         &self,
         asks: &Arc<Vec<Ask>>,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         let parts = self.parts(asks);
         if let [(place, _)] = &parts[..] {
-            return self.route.target(*place).decide(Arc::clone(asks), at_ms).await;
+            return self.route.target(*place).decide(Arc::clone(asks), occasion).await;
         }
         let part = |(place, places): (usize, Vec<usize>)| Part {
             target: self.route.target(place),
@@ -138,7 +138,7 @@ impl RedisStore {
         };
         let parts = parts.into_iter().map(part).collect();
         // A task of its own: what was taken is given back though the caller may be gone.
-        let decided = tokio::spawn(spread::decide(parts, at_ms)).await;
+        let decided = tokio::spawn(spread::decide(parts, occasion)).await;
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
@@ -220,7 +220,7 @@ impl RedisStore {
         };
         let mut lost = 0;
         for some in charges.chunks(CHARGES_MAX) {
-            let charged = spread::on_all(some.iter().map(request), None).await;
+            let charged = spread::on_all(some.iter().map(request), &Occasion::now()).await;
             let failed = some.iter().zip(&charged).filter(|(_, charged)| charged.is_err());
             lost += failed.map(|(charge, _)| charge.hits).sum::<u64>();
         }

@@ -5,7 +5,7 @@
 use tidegate::limit::Algorithm;
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Decision, Source};
+use tidegate::store::{Decision, Occasion, Source};
 
 use crate::asks::{limit, refund, take};
 use crate::support::client::{Served, request};
@@ -17,7 +17,7 @@ const KEYS_MAX: usize = 1_000;
 
 async fn ask(store: &RedisStore, name: &str, hits: u64) -> Decision {
     let hourly = limit(Algorithm::SlidingWindowLog, hits, HOUR_MS);
-    store.decide(vec![take(name, &hourly)], OnStoreFailure::Error, None).await.unwrap()
+    store.decide(vec![take(name, &hourly)], OnStoreFailure::Error, Occasion::now()).await.unwrap()
 }
 
 #[tokio::test]
@@ -49,9 +49,15 @@ async fn a_refund_on_another_thread_of_this_process_is_known_at_once() {
         assert!(ask(&store, "user", 1).await.allowed);
         assert!(!ask(&store, "user", 1).await.allowed);
         assert_eq!(ask(&other, "user", 1).await.source, Source::DenyCache);
-        other.decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, None).await.unwrap();
+        other
+            .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, Occasion::now())
+            .await
+            .unwrap();
         assert!(ask(&store, "user", 1).await.allowed);
-        other.decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, None).await.unwrap();
+        other
+            .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, Occasion::now())
+            .await
+            .unwrap();
     }
 }
 
@@ -89,8 +95,10 @@ async fn a_denial_never_outlasts_the_wait() {
         let mut admissions = 0;
         while admissions < 20 {
             let asked_ms = redis_ms(&server);
-            let decision =
-                store.decide(vec![take(name, &brief)], OnStoreFailure::Error, None).await.unwrap();
+            let decision = store
+                .decide(vec![take(name, &brief)], OnStoreFailure::Error, Occasion::now())
+                .await
+                .unwrap();
             if decision.allowed {
                 admissions += 1;
                 free_from_ms = u64::MAX;

@@ -34,4 +34,5 @@ mod script_runs;
 mod secure_link;
 mod spread;
 mod support;
+mod traces;
 mod vectors;

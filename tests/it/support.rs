@@ -8,6 +8,7 @@
 pub mod acl;
 pub mod client;
 pub mod cluster;
+pub mod collector;
 pub mod envoy;
 pub mod fleet;
 pub mod load;

@@ -19,7 +19,7 @@ use super::slot::SLOTS;
 use super::url::Node as Address;
 use crate::clock::uptime_us;
 use crate::decide::Ask;
-use crate::store::{Decision, StoreError};
+use crate::store::{Decision, Occasion, StoreError};
 
 /// How often the map is asked for where all is well, and where it is not.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
@@ -133,7 +133,7 @@ impl Cluster {
         &self,
         slot: u16,
         asks: Arc<Vec<Ask>>,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         let deadline_us = uptime_us() + self.timeout_us;
         let mut asked: Option<Arc<Node>> = None;
@@ -142,7 +142,8 @@ impl Cluster {
             let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
             // All attempts together have the time of one.
             let left = Duration::from_micros(deadline_us.saturating_sub(uptime_us()));
-            let decided = timeout(left, node.decide(lane, Arc::clone(&asks), at_ms)).await;
+            let decided =
+                timeout(left, node.decide(lane, Arc::clone(&asks), occasion.clone())).await;
             let error = match decided {
                 Ok(Ok(decision)) => return Ok(decision),
                 Ok(Err(error)) => error,

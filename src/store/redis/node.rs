@@ -17,7 +17,8 @@ use super::queue::{Lane, Queue, Waiting};
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::Ask;
-use crate::store::{Decision, StoreError};
+use crate::store::{Decision, Occasion, StoreError};
+use crate::trace::Run;
 
 /// How often a server that is down is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
@@ -58,12 +59,12 @@ impl Node {
         self: &Arc<Self>,
         lane: Lane,
         asks: Arc<Vec<Ask>>,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         if self.is_down() {
             return Err(known_down());
         }
-        let todo = self.queue.push(lane, (asks, at_ms), uptime_us() + self.timeout_us);
+        let todo = self.queue.push(lane, (asks, occasion), uptime_us() + self.timeout_us);
         if todo.run {
             tokio::spawn(Arc::clone(self).run_all(lane));
         }
@@ -159,9 +160,10 @@ impl Node {
 
     async fn run(self: &Arc<Self>, run: Vec<Waiting>, asking: bool) {
         let sent_us = uptime_us();
-        let at_ms = run.first().and_then(|first| first.at_ms);
+        let at_ms = run.first().and_then(|first| first.occasion.at_ms);
         let requests = run.iter().map(|waiting| &waiting.asks[..]);
         let decided = self.decide_run(requests, at_ms, asking).await;
+        trace(&run, sent_us, decided.as_ref().err());
         match decided {
             Ok(decisions) => {
                 self.rose();
@@ -234,6 +236,14 @@ impl Node {
             Ok(Err(error)) => Err(error),
             Err(_elapsed) => Err(StoreError::Timeout),
         }
+    }
+}
+
+/// Makes a span of the run for each of its requests that is traced.
+fn trace(run: &[Waiting], sent_us: u64, error: Option<&StoreError>) {
+    for span in run.iter().filter_map(|waiting| waiting.occasion.span.as_ref()) {
+        let took = Duration::from_micros(uptime_us().saturating_sub(sent_us));
+        span.run(&Run { took, requests: run.len(), error: error.map(StoreError::kind) });
     }
 }
 

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use super::super::{Decision, StoreError};
+use super::super::{Decision, Occasion, StoreError};
 use crate::decide::Ask;
 use crate::limit::Shape;
 
@@ -47,8 +47,7 @@ pub(super) struct Waiting {
     /// Its number.
     pub(super) id: u64,
     pub(super) asks: Arc<Vec<Ask>>,
-    /// The moment of a replay.
-    pub(super) at_ms: Option<u64>,
+    pub(super) occasion: Occasion,
 }
 
 /// The requests that wait, and how many runs are under way.
@@ -111,7 +110,7 @@ impl Queue {
     pub(super) fn push(
         &self,
         lane: Lane,
-        (asks, at_ms): (Arc<Vec<Ask>>, Option<u64>),
+        (asks, occasion): (Arc<Vec<Ask>>, Occasion),
         deadline_us: u64,
     ) -> Todo {
         let (sender, answer) = oneshot::channel();
@@ -119,7 +118,7 @@ impl Queue {
         let id = inner.first_id + inner.open.len() as u64;
         inner.open.push_back(Open { deadline_us, sent: false, answer: Some(sender) });
         let lane = inner.lanes.entry(lane).or_default();
-        lane.waiting.push_back(Waiting { id, asks, at_ms });
+        lane.waiting.push_back(Waiting { id, asks, occasion });
         let run = lane.runs < RUNS_MAX;
         lane.runs += usize::from(run);
         let alarm_us = (!inner.alarm).then_some(deadline_us);
@@ -142,7 +141,8 @@ impl Queue {
             };
             weight += next.weight();
             let full = run.len() >= self.requests_max || weight > WEIGHT_MAX;
-            if run.first().is_some_and(|first| full || first.at_ms != next.at_ms) {
+            if run.first().is_some_and(|first| full || first.occasion.at_ms != next.occasion.at_ms)
+            {
                 break;
             }
             open.sent = true;

@@ -12,7 +12,7 @@ use super::slot::{slot, tag};
 use super::url::Topology;
 use super::{Options, Shared, probe};
 use crate::decide::Ask;
-use crate::store::{Decision, StoreError};
+use crate::store::{Decision, Occasion, StoreError};
 
 /// The servers of a store, as one thread sees them.
 pub(super) enum Route {
@@ -35,11 +35,11 @@ impl Target {
     pub(super) async fn decide(
         &self,
         asks: Arc<Vec<Ask>>,
-        at_ms: Option<u64>,
+        occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Node(node) => node.decide(Lane::default(), asks, at_ms).await,
-            Self::Slot(cluster, slot) => cluster.decide(*slot, asks, at_ms).await,
+            Self::Node(node) => node.decide(Lane::default(), asks, occasion).await,
+            Self::Slot(cluster, slot) => cluster.decide(*slot, asks, occasion).await,
         }
     }
 }

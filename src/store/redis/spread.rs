@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::route::Target;
 use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
-use crate::store::{Decision, Source, StoreError};
+use crate::store::{Decision, Occasion, Source, StoreError};
 
 /// The asks of a request that one server decides together.
 pub(super) struct Part {
@@ -24,8 +24,8 @@ pub(super) struct Part {
 
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
 /// waits for it.
-pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decision, StoreError> {
-    let decided = on_all(parts.iter().map(Part::request), at_ms).await;
+pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decision, StoreError> {
+    let decided = on_all(parts.iter().map(Part::request), &occasion).await;
     let mut outcome = Outcome::default();
     for (part, decision) in parts.iter().zip(&decided) {
         match decision {
@@ -38,7 +38,7 @@ pub(super) async fn decide(parts: Vec<Part>, at_ms: Option<u64>) -> Result<Decis
         .zip(&decided)
         .filter_map(|(part, decision)| undo(part, &decision.as_ref().ok()?.statuses, outcome))
         .collect();
-    let undone = on_all(undos.iter().map(Part::request), at_ms).await;
+    let undone = on_all(undos.iter().map(Part::request), &occasion).await;
     if let Some(error) = failure(&decided, &undone) {
         return Err(error);
     }
@@ -129,11 +129,12 @@ fn opposite(ask: &Ask) -> Ask {
 /// Asks servers at once; the decisions are in the requests' order.
 pub(super) async fn on_all(
     requests: impl Iterator<Item = (Target, Arc<Vec<Ask>>)>,
-    at_ms: Option<u64>,
+    occasion: &Occasion,
 ) -> Vec<Result<Decision, StoreError>> {
     let mut running = JoinSet::new();
     for (at, (target, asks)) in requests.enumerate() {
-        running.spawn(async move { (at, target.decide(asks, at_ms).await) });
+        let occasion = occasion.clone();
+        running.spawn(async move { (at, target.decide(asks, occasion).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())
         .map(|_| Err(StoreError::Lost("the run was given up".to_owned())))

@@ -347,9 +347,17 @@ impl Page {
     /// # Panics
     /// When the answer is not HTTP.
     pub fn post(addr: SocketAddr, path: &str, body: &str) -> Self {
+        Self::post_with(addr, path, "", body)
+    }
+
+    /// Posts `body` to `path` with more lines of headers.
+    ///
+    /// # Panics
+    /// When the answer is not HTTP.
+    pub fn post_with(addr: SocketAddr, path: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
         let head = format!("POST {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
-        Self::ask(addr, &format!("{head}Content-Length: {length}\r\n\r\n{body}"))
+        Self::ask(addr, &format!("{head}{headers}Content-Length: {length}\r\n\r\n{body}"))
     }
 
     fn ask(addr: SocketAddr, request: &str) -> Self {

@@ -14,7 +14,7 @@ use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
-use tidegate::store::{Decision, StoreError};
+use tidegate::store::{Decision, Occasion, StoreError};
 
 use super::servers::RedisServer;
 
@@ -56,7 +56,9 @@ pub async fn decide_at_once(
 ) -> Vec<Result<Decision, StoreError>> {
     let ask = |asks| {
         let store = Arc::clone(store);
-        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, None).await })
+        tokio::spawn(
+            async move { store.decide(asks, OnStoreFailure::Error, Occasion::now()).await },
+        )
     };
     let asked: Vec<_> = requests.into_iter().map(ask).collect();
     let mut decisions = Vec::new();
@@ -68,5 +70,5 @@ pub async fn decide_at_once(
 
 /// The store's decision, which there is.
 pub async fn decide(store: &RedisStore, asks: &[Ask]) -> Decision {
-    store.decide(asks.to_vec(), OnStoreFailure::Error, None).await.unwrap()
+    store.decide(asks.to_vec(), OnStoreFailure::Error, Occasion::now()).await.unwrap()
 }

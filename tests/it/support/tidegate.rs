@@ -182,7 +182,7 @@ fn program() -> Command {
     let mut command = process::bound_to_this_process(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("TIDEGATE_") || text == "RUST_LOG" {
+        if text.starts_with("TIDEGATE_") || text.starts_with("OTEL_") || text == "RUST_LOG" {
             command.env_remove(name);
         }
     }

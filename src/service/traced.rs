@@ -1,0 +1,22 @@
+//! What the span of a call tells of its answer: domains and rules of the limits files, and nothing
+//! that a caller said.
+
+use opentelemetry::{Array, StringValue, Value};
+
+use super::Answer;
+use crate::trace::CallSpan;
+
+/// The most rules that a span tells.
+const RULES_MAX: usize = 32;
+
+impl Answer<'_> {
+    /// Tells the span of a call what was decided.
+    pub fn tell(&self, span: &CallSpan) {
+        span.set("tidegate.domain", self.domain.map_or("unknown", |d| d.name()).to_owned());
+        span.set("tidegate.decision", if self.allowed { "allowed" } else { "rejected" });
+        span.set("tidegate.source", self.source.name());
+        span.set("tidegate.limits", i64::try_from(self.statuses.len()).unwrap_or(i64::MAX));
+        let rules = self.rejected_by(RULES_MAX).map(|rule| StringValue::from(rule.to_owned()));
+        span.set("tidegate.rejected_by", Value::Array(Array::String(rules.collect())));
+    }
+}

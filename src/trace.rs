@@ -1,0 +1,236 @@
+//! Traces: a span for each call that is sampled and one for each script run it waited for, sent to
+//! an OpenTelemetry collector over OTLP.
+//!
+//! A caller who sends `traceparent` decides whether its call is sampled, as W3C has it; of calls
+//! without one, a share is. Spans of calls begin where a call arrives, so that what is not decided
+//! has one too. A run that several requests share gives each of them a span of its own: whoever
+//! reads one trace sees all that it waited for.
+
+mod export;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{
+    Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _,
+    TracerProvider as _,
+};
+use opentelemetry::{Context, KeyValue, Value};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
+use parking_lot::Mutex;
+
+use crate::clock::wall_time;
+use crate::metrics::SpanCounts;
+
+/// Where spans go, and which.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The collector, `http://host:port` or `https://…`, spoken to by gRPC.
+    pub endpoint: String,
+    /// Share of the calls without `traceparent` that are sampled, from 0 to 1.
+    pub sample: f64,
+}
+
+/// Makes spans, and sends them.
+pub struct Tracing {
+    provider: SdkTracerProvider,
+    tracer: SdkTracer,
+    traceparent: TraceContextPropagator,
+}
+
+/// What callers call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Of Envoy's service.
+    ShouldRateLimit,
+    /// Of Tidegate's.
+    CheckRateLimit,
+    /// Of Tidegate's.
+    GetQuota,
+    /// `POST /json`.
+    Json,
+}
+
+/// The span of a call that is sampled; one that is dropped before its end was given up.
+pub struct CallSpan {
+    span: Mutex<Span>,
+    parent: Arc<Parent>,
+    ended: bool,
+}
+
+/// A span that others can be below.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    tracer: SdkTracer,
+    context: SpanContext,
+}
+
+/// A script run that requests waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// From its sending to its reply, which is now.
+    pub took: Duration,
+    /// Requests that it decided.
+    pub requests: usize,
+    /// What came of it in place of decisions: a kind of the store's errors.
+    pub error: Option<&'static str>,
+}
+
+impl Tracing {
+    /// Begins to send spans; to be called on the runtime that shall carry them.
+    ///
+    /// # Errors
+    /// The endpoint is none, for people.
+    pub fn start(options: &Options, counts: SpanCounts) -> Result<Self, String> {
+        let provider = export::provider(options, counts)?;
+        let tracer = provider.tracer("tidegate");
+        Ok(Self { provider, tracer, traceparent: TraceContextPropagator::new() })
+    }
+
+    /// The span of a call that arrives with these headers, if it is sampled.
+    pub fn call(&self, method: Method, headers: &HeaderMap) -> Option<Box<CallSpan>> {
+        let above = self.traceparent.extract_with_context(&Context::new(), &Headers(headers));
+        let builder = SpanBuilder::from_name(method.name())
+            .with_kind(SpanKind::Server)
+            .with_attributes(method.attributes());
+        let span = self.tracer.build_with_context(builder, &above);
+        span.is_recording().then(|| Box::new(CallSpan::of(span, self.tracer.clone())))
+    }
+
+    /// Sends what waits, within this time; spans that end later are lost.
+    pub async fn end(self: Arc<Self>, within: Duration) {
+        // It blocks, and the runtime of this thread carries what is sent.
+        let ended =
+            tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(within));
+        if let Ok(Err(error)) = ended.await {
+            tracing::warn!(%error, "not all spans were sent");
+        }
+    }
+}
+
+impl Method {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            Self::CheckRateLimit => "tidegate.v1.RateLimitService/CheckRateLimit",
+            Self::GetQuota => "tidegate.v1.RateLimitService/GetQuota",
+            Self::Json => "POST /json",
+        }
+    }
+
+    /// By the conventions of OpenTelemetry.
+    fn attributes(self) -> Vec<KeyValue> {
+        match self.name().split_once('/') {
+            Some((service, method)) if self != Self::Json => vec![
+                KeyValue::new("rpc.system", "grpc"),
+                KeyValue::new("rpc.service", service),
+                KeyValue::new("rpc.method", method),
+            ],
+            Some(_) | None => vec![
+                KeyValue::new("http.request.method", "POST"),
+                KeyValue::new("http.route", "/json"),
+            ],
+        }
+    }
+}
+
+impl CallSpan {
+    fn of(span: Span, tracer: SdkTracer) -> Self {
+        let parent = Arc::new(Parent { tracer, context: span.span_context().clone() });
+        Self { span: Mutex::new(span), parent, ended: false }
+    }
+
+    /// For spans below it.
+    pub fn parent(&self) -> Arc<Parent> {
+        Arc::clone(&self.parent)
+    }
+
+    /// Tells something about the call.
+    pub fn set(&self, key: &'static str, value: impl Into<Value>) {
+        self.span.lock().set_attribute(KeyValue::new(key, value));
+    }
+
+    /// Ends the span of an RPC with its code.
+    pub fn end_rpc(mut self: Box<Self>, code: tonic::Code) {
+        self.set("rpc.grpc.status_code", i64::from(code as i32));
+        self.ended = true;
+        if is_servers_fault(code) {
+            self.span.lock().set_status(Status::error(code.description()));
+        }
+    }
+
+    /// Ends the span of an HTTP request with its status.
+    pub fn end_http(mut self: Box<Self>, status: StatusCode) {
+        self.set("http.response.status_code", i64::from(status.as_u16()));
+        self.ended = true;
+        if status.is_server_error() {
+            self.span.lock().set_status(Status::error(""));
+        }
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.span.lock().set_status(Status::error("the caller went, or its time was over"));
+        }
+    }
+}
+
+/// The codes that the conventions of OpenTelemetry count as errors of a server.
+const fn is_servers_fault(code: tonic::Code) -> bool {
+    use tonic::Code;
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+impl Parent {
+    /// The trace that it is part of, as `traceparent` spells it.
+    pub fn trace_id(&self) -> String {
+        self.context.trace_id().to_string()
+    }
+
+    /// Makes the span of a script run that ends now.
+    pub fn run(&self, run: &Run) {
+        let end = wall_time();
+        let mut attributes = vec![
+            KeyValue::new("db.system.name", "redis"),
+            KeyValue::new("db.operation.name", "EVALSHA"),
+            KeyValue::new("db.operation.batch.size", i64::try_from(run.requests).unwrap_or(0)),
+        ];
+        attributes.extend(run.error.map(|kind| KeyValue::new("error.type", kind)));
+        let builder = SpanBuilder::from_name("EVALSHA")
+            .with_kind(SpanKind::Client)
+            .with_start_time(end.checked_sub(run.took).unwrap_or(end))
+            .with_attributes(attributes);
+        let above = Context::new().with_remote_span_context(self.context.clone());
+        let mut span = self.tracer.build_with_context(builder, &above);
+        if let Some(kind) = run.error {
+            span.set_status(Status::error(kind));
+        }
+        span.end_with_timestamp(end);
+    }
+}
+
+/// Headers of HTTP, which gRPC's metadata are too.
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+}
