@@ -15,7 +15,7 @@ TOOLS = .servers/cargo
 SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt bench faults dashboard fuzz clean-servers
+.PHONY: help run test lint fmt bench faults dashboard plots fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -74,6 +74,9 @@ FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
 dashboard: ## Draw the dashboard of a service under load: writes docs/dashboard.svg
 	tests/tools/install-servers redis-7.0 prometheus redis-exporter
 	TIDEGATE_DRAW_DASHBOARD=docs/dashboard.svg cargo test --test it every_query_of_the_dashboard
+
+plots: ## Draw what each algorithm admits of the same traffic: writes docs/algorithms.*
+	TIDEGATE_DRAW_PLOTS=yes cargo test --test it the_plots_are_what_simulate_says
 
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
 	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request

@@ -7,6 +7,7 @@ mod cluster;
 mod deny_cache;
 mod deploy;
 mod dice;
+mod docs;
 mod draw;
 mod envoy;
 mod exact;

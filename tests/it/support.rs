@@ -6,12 +6,14 @@
 #![allow(clippy::disallowed_methods, reason = "deadlines for other processes need real time")]
 
 pub mod acl;
+pub mod canvas;
 pub mod client;
 pub mod cluster;
 pub mod collector;
 pub mod envoy;
 pub mod fleet;
 pub mod load;
+pub mod pages;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;

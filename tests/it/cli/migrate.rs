@@ -1,8 +1,6 @@
 //! `tidegate migrate`. Golden files: `tests/golden/migrate/NAME.env` gives exactly what `NAME.txt` says,
 //! flags or mistakes. `GOLDEN=write` in the environment writes the texts anew.
 
-mod pages;
-
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +12,7 @@ use tidegate::settings::Cli;
 
 use super::{Said, run, said};
 use crate::support::client::{Caller, limits_folder, request};
+use crate::support::pages::words;
 use crate::support::servers::{RedisServer, Version};
 use crate::support::tidegate::Tidegate;
 
@@ -65,25 +64,6 @@ fn environments() -> Vec<(String, String)> {
 
 fn migrated(name: &str, text: &str) -> Result<String, String> {
     translated(&Vars::parse(&format!("{name}.env"), text)?)
-}
-
-/// The words of the command that stands first in a text, as a shell makes them.
-fn words(text: &str) -> Vec<String> {
-    let (mut words, mut word, mut is_quoted) = (vec![], String::new(), false);
-    let text = text.replace("\\\n", " ");
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\'' => is_quoted = !is_quoted,
-            _ if is_quoted => word.push(c),
-            '\\' => word.extend(chars.next()),
-            '\n' => break,
-            ' ' => words.push(std::mem::take(&mut word)),
-            _ => word.push(c),
-        }
-    }
-    words.push(word);
-    words.into_iter().filter(|word| !word.is_empty()).collect()
 }
 
 #[test]

@@ -2,32 +2,19 @@
 
 use std::path::Path;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::dashboard::Panel;
+use crate::support::canvas::{COLOURS, Canvas, INK, PALE, label};
 use crate::support::prometheus::{Prometheus, Series};
 
 /// Pixels of a column and of a row of Grafana's grid.
 const CELL: (i32, i32) = (50, 30);
 const COLUMNS: i32 = 24;
-const SERIES_MAX: usize = 8;
+const SERIES_MAX: usize = COLOURS.len();
 
 /// Seconds without a value that are a gap, and no slope between two values.
 const GAP: f64 = 3.0;
-const INK: RGBColor = RGBColor(50, 50, 50);
-const COLOURS: [RGBColor; SERIES_MAX] = [
-    RGBColor(38, 110, 160),
-    RGBColor(205, 90, 60),
-    RGBColor(70, 150, 90),
-    RGBColor(140, 90, 160),
-    RGBColor(190, 150, 40),
-    RGBColor(90, 160, 170),
-    RGBColor(150, 110, 80),
-    RGBColor(120, 120, 120),
-];
-
-type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A series, with what its legend says.
 struct Line {
@@ -89,18 +76,13 @@ fn draw_panel(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
         return label(canvas, &panel.title, (0, 4), 16);
     }
     let corner = (width.cast_signed() - 1, height.cast_signed() - 1);
-    canvas.draw(&Rectangle::new([(0, 0), corner], RGBColor(215, 215, 215))).unwrap();
+    canvas.draw(&Rectangle::new([(0, 0), corner], PALE)).unwrap();
     label(canvas, &panel.title, (8, 7), 14);
     match panel.kind.as_str() {
         "timeseries" => curves(canvas, panel, lines),
         "bargauge" => bars(canvas, panel, lines),
         _ => figures(canvas, panel, lines),
     }
-}
-
-fn label(canvas: &Canvas<'_>, text: &str, at: (i32, i32), size: i32) {
-    let style = ("sans-serif", size).into_font().color(&INK);
-    canvas.draw_text(text, &style, at).unwrap();
 }
 
 fn curves(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {

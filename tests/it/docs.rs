@@ -1,0 +1,264 @@
+//! What README and the book (`docs/`) show is so: limits files load, links lead somewhere, commands run
+//! and print what stands below them, plots are those that `simulate` draws.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+mod fields;
+mod machine;
+mod plots;
+mod shape;
+
+use std::fs;
+
+use clap::Parser;
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+use serde_json::de::Deserializer;
+use tidegate::proto::DESCRIPTORS;
+use tidegate::rules::Switches;
+use tidegate::rules::parse::parse;
+use tidegate::settings::Cli;
+
+use crate::support::pages::{Block, blocks, every_markdown, pages, words};
+use crate::support::tools::{root, text, yaml};
+use machine::Machine;
+
+/// Commands that no test runs, by what is in them, and why not.
+const NOT_RUN: [(&str, &str); 13] = [
+    ("make ", "builds, tests or measures: people and CI type it"),
+    ("docker ", "needs an engine, and images from elsewhere"),
+    ("127.0.0.1:10000", "asks what docker has started"),
+    ("helm install", "needs a cluster; tests/it/deploy renders the chart"),
+    ("kubectl ", "needs a cluster"),
+    ("install -", "writes to /usr and /etc"),
+    ("systemctl ", "needs systemd as process 1; tests/it/deploy has the unit verified"),
+    ("grpcurl ", "no package manager has it; its JSON is read by another test here"),
+    ("redis-sentinel://", "tests/it/outages.rs runs on sentinels; it is parsed here"),
+    ("rediss-cluster://", "tests/it/cluster.rs runs on a cluster; it is parsed here"),
+    ("limits-b:6379", "tests/it/spread.rs runs on several servers; it is parsed here"),
+    ("ratelimit.env", "tests/it/cli/migrate.rs runs it on files of variables; it is parsed here"),
+    ("http://127.0.0.1:9901", "asks an Envoy; tests/it/envoy has real ones"),
+];
+
+fn all_blocks() -> impl Iterator<Item = Block> {
+    pages().into_iter().flat_map(|page| blocks(&page))
+}
+
+/// What is typed, and what stands below it.
+struct Command {
+    text: String,
+    below: String,
+    /// The line of the page behind it.
+    end: usize,
+}
+
+fn commands(block: &Block) -> Vec<Command> {
+    let mut commands: Vec<Command> = Vec::new();
+    let mut lines = (block.line + 1..).zip(block.text.lines());
+    while let Some((mut end, line)) = lines.next() {
+        let typed = match block.language.as_str() {
+            "console" => line.strip_prefix("$ "),
+            "sh" => {
+                Some(line.trim_start()).filter(|line| !line.is_empty() && !line.starts_with('#'))
+            }
+            _ => break,
+        };
+        if let Some(line) = typed {
+            let mut text = line.to_owned();
+            while let Some(start) = text.strip_suffix('\\') {
+                let (at, more) = lines.next().expect("a line that goes on");
+                (end, text) = (at, format!("{} {}", start.trim_end(), more.trim_start()));
+            }
+            commands.push(Command { text, below: String::new(), end });
+        } else if block.language == "console" {
+            let last = commands.last_mut().expect("a command stands above its output");
+            last.below += &format!("{line}\n");
+        }
+    }
+    commands
+}
+
+fn reason_not_to_run(command: &str) -> Option<&'static str> {
+    NOT_RUN.iter().find(|(part, _)| command.contains(part)).map(|(_, reason)| *reason)
+}
+
+/// Runs a page from its start to its end, on one machine. What differs from what was printed.
+fn mistakes(page: &str) -> Vec<(Block, Command, String)> {
+    let mut machine = None;
+    let mut mistakes = Vec::new();
+    for block in blocks(page) {
+        let is_file = block.language == "yaml" && block.text.starts_with("# ");
+        if is_file {
+            machine.get_or_insert_with(Machine::start).write(&block.text);
+        }
+        for command in commands(&block) {
+            if reason_not_to_run(&command.text).is_some() {
+                continue;
+            }
+            let said = machine.get_or_insert_with(Machine::start).run(&command.text);
+            let is_so = match block.language.as_str() {
+                "console" if command.text.starts_with("tidegate simulate ") => {
+                    command.below == said.text
+                }
+                "console" => shape::agree(&command.below, &said.text),
+                _ => said.code == 0,
+            };
+            if !is_so {
+                mistakes.push((block.clone(), command, said.text));
+            }
+        }
+    }
+    mistakes
+}
+
+/// Puts what was printed where a page shows something else.
+fn mend(page: &str, mistakes: &[(Block, Command, String)]) {
+    let old = text(page);
+    let mut lines: Vec<_> = old.lines().map(str::to_owned).collect();
+    for (block, command, printed) in mistakes.iter().rev() {
+        let (start, count) = (command.end, command.below.lines().count());
+        if block.language == "console" {
+            let printed = printed.lines().map(|line| format!("{}{line}", block.indent));
+            lines.splice(start..start + count, printed);
+        }
+    }
+    fs::write(root().join(page), lines.join("\n") + "\n").unwrap();
+}
+
+#[test]
+fn every_command_on_a_page_runs_and_prints_what_stands_below_it() {
+    let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
+    let mut wrong = String::new();
+    for page in pages() {
+        let mistakes = mistakes(&page);
+        for (block, Command { text, below, .. }, printed) in &mistakes {
+            let place = block.place();
+            wrong += &format!("{place}: $ {text}\nthe page shows\n{below}it printed\n{printed}\n");
+        }
+        if write && !mistakes.is_empty() {
+            mend(&page, &mistakes);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}GOLDEN=write shows on the pages what was printed");
+}
+
+#[test]
+fn every_block_is_of_a_language_that_is_checked_or_plain_text() {
+    let kinds = ["console", "sh", "yaml", "json", "text"];
+    for block in all_blocks() {
+        let (place, language) = (block.place(), &block.language);
+        assert!(kinds.contains(&language.as_str()), "{place}: {language:?} is not of {kinds:?}");
+        let is_json = || serde_json::from_str::<serde_json::Value>(&block.text).is_ok();
+        assert!(language != "json" || is_json(), "{place}: no JSON");
+        if language == "yaml" {
+            yaml(&block.text);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_run_stands_on_a_page() {
+    let all: Vec<_> = all_blocks().flat_map(|block| commands(&block)).collect();
+    for (part, reason) in NOT_RUN {
+        let stands = all.iter().any(|command| command.text.contains(part));
+        assert!(stands, "{part:?} ({reason}) stands on no page: take it from the list");
+    }
+}
+
+#[test]
+fn every_command_of_ours_on_a_page_parses() {
+    let mut parsed = 0;
+    for block in all_blocks() {
+        for Command { text, .. } in commands(&block) {
+            let command = text.replace("target/release/tidegate", "tidegate");
+            let parts = command.split('|').map(str::trim);
+            for command in parts.filter(|command| command.starts_with("tidegate ")) {
+                let words = words(command);
+                let ours = words.iter().take_while(|w| !["#", ">", "&"].contains(&w.as_str()));
+                if let Err(error) = Cli::try_parse_from(ours) {
+                    panic!("{}: {command}\n{error}", block.place());
+                }
+                parsed += 1;
+            }
+        }
+    }
+    assert!(parsed >= 20, "{parsed} commands");
+}
+
+#[test]
+fn every_limits_file_on_a_page_loads() {
+    let is_ours = |block: &Block| {
+        block.language == "yaml" && block.text.lines().any(|line| line.starts_with("domain:"))
+    };
+    let files: Vec<_> = all_blocks().filter(is_ours).collect();
+    assert!(files.len() >= 10, "{} limits files", files.len());
+    for block in files {
+        let rules = parse(&[(block.place().into(), block.text.clone())], Switches::default());
+        // A page shows a file with mistakes where it shows how they are told.
+        let is_bad = block.text.starts_with("# bad.yaml");
+        match rules {
+            Ok(rules) => {
+                assert!(!is_bad && rules.warnings().count() == 0, "{}", block.place());
+            }
+            Err(errors) => assert!(is_bad, "{errors}"),
+        }
+    }
+}
+
+#[test]
+fn every_grpcurl_call_on_a_page_is_a_message_of_its_method() {
+    let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
+    let is_call = |command: &String| command.starts_with("grpcurl") && command.contains(" -d ");
+    let all = all_blocks().flat_map(|block| commands(&block)).map(|command| command.text);
+    let calls: Vec<_> = all.filter(is_call).collect();
+    assert!(calls.len() >= 4, "{} calls", calls.len());
+    for call in calls {
+        let words = words(&call);
+        let data = words.iter().position(|word| word == "-d").map(|at| &words[at + 1]).unwrap();
+        let (service, method) = words.last().unwrap().split_once('/').unwrap();
+        let service = pool.get_service_by_name(service).expect(&call);
+        let method = service.methods().find(|found| found.name() == method).expect(&call);
+        let options = DeserializeOptions::new().deny_unknown_fields(true);
+        let mut json = Deserializer::from_str(data);
+        let read = DynamicMessage::deserialize_with_options(method.input(), &mut json, &options);
+        assert!(read.is_ok(), "{call}\n{read:?}");
+    }
+}
+
+#[test]
+fn every_link_between_pages_leads_to_a_file_and_a_heading() {
+    for page in every_markdown() {
+        let folder = root().join(&page).parent().unwrap().to_owned();
+        for link in text(&page).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") {
+                continue;
+            }
+            let path = if file.is_empty() { root().join(&page) } else { folder.join(file) };
+            assert!(path.exists(), "{page}: {link} leads nowhere");
+            if !heading.is_empty() {
+                let target = std::fs::read_to_string(&path).unwrap();
+                assert!(anchors(&target).any(|own| own == heading), "{page}: no heading {link}");
+            }
+        }
+    }
+}
+
+/// Headings as GitHub makes links of them.
+fn anchors(page: &str) -> impl Iterator<Item = String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    headings.map(|heading| {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+        text.chars().filter(kept).map(|c| if c == ' ' { '-' } else { c }).collect()
+    })
+}
+
+#[test]
+fn the_book_is_short_and_names_all_its_pages() {
+    let contents = text("docs/README.md");
+    for page in pages().iter().filter(|page| page.starts_with("docs/")) {
+        let name = page.trim_start_matches("docs/");
+        assert!(name == "README.md" || contents.contains(&format!("({name})")), "{page}");
+        let lines = text(page).lines().count();
+        assert!(lines <= 350, "{page}: {lines} lines are too many to read");
+    }
+}
