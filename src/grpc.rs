@@ -2,7 +2,10 @@
 //! maps every cause to its code.
 
 pub mod admin;
+pub mod body;
+pub mod calls;
 mod codec;
+mod message;
 pub mod routes;
 
 use std::sync::Arc;
@@ -17,32 +20,51 @@ use tonic::{Code, Request as Call, Response, Status};
 use crate::decide::Enforcement;
 use crate::envoy::{Reply, Style};
 use crate::limit::Algorithm;
+use crate::metrics::Shed;
 use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
+use crate::room::Room;
 use crate::service::{Answer, DecideError, LimitStatus, Service};
 use crate::store::{Occasion, Source, StoreError};
 use crate::trace::Method;
+use calls::Calls;
 use codec::{Codec, Read};
+use message::OneMessage;
 
 /// Both rate limit services over one [`Service`].
 pub struct Grpc {
     service: Service,
     bounds: Bounds,
     style: Style,
-    in_flight: Arc<Semaphore>,
+    shared: Shared,
+}
+
+/// What the services of all threads share.
+#[derive(Clone)]
+pub struct Shared {
+    /// A permit for each call decided at once.
+    pub in_flight: Arc<Semaphore>,
+    /// For messages that arrive slowly.
+    pub room: Room,
+    /// For calls that are open.
+    pub open: Room,
 }
 
 impl Grpc {
-    /// Takes calls within `bounds`, and at once as many as `in_flight` has permits, which the
-    /// services of all threads share. Envoy is answered in `style`.
-    pub const fn new(
-        service: Service,
-        bounds: Bounds,
-        style: Style,
-        in_flight: Arc<Semaphore>,
-    ) -> Self {
-        Self { service, bounds, style, in_flight }
+    /// Takes calls within `bounds`, as many at once as `shared` allows. Envoy is answered in `style`.
+    pub const fn new(service: Service, bounds: Bounds, style: Style, shared: Shared) -> Self {
+        Self { service, bounds, style, shared }
+    }
+
+    /// For the calls of one connection.
+    pub fn calls(&self) -> Calls {
+        Calls::new(self.shared.open.clone())
+    }
+
+    /// Counts what is sent away.
+    pub fn count(&self, shed: Shed) {
+        self.service.metrics().shed(shed).increment(1);
     }
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
@@ -116,11 +138,13 @@ impl Grpc {
             let answer = self.service.decide(&snapshot, &request, occasion.clone()).await;
             Ok(Response::new(write(&request, &answer.map_err(status_of)?)))
         });
+        let call = call.map(|body| OneMessage::new(body, self.shared.room.clone()));
         tonic::server::Grpc::new(codec).unary(decide, call).await
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {
-        self.in_flight.try_acquire().map_err(|_full| {
+        self.shared.in_flight.try_acquire().map_err(|_full| {
+            self.count(Shed::InFlight);
             Status::resource_exhausted("more calls than --max-in-flight; call again later")
         })
     }

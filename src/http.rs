@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::extract::DefaultBodyLimit;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -25,6 +24,9 @@ mod top;
 /// Whether the service is on its way to its end.
 pub type IsLeaving = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// How many calls are being decided, and how many connections there are on the gRPC port.
+pub type InUse = Box<dyn Fn() -> (usize, usize) + Send + Sync>;
+
 /// What the pages show, and how they decide.
 pub struct Pages {
     /// Decides.
@@ -37,6 +39,8 @@ pub struct Pages {
     pub in_flight: Arc<Semaphore>,
     /// The service is not ready while it is.
     pub is_leaving: IsLeaving,
+    /// For metrics.
+    pub in_use: InUse,
 }
 
 /// The router over all pages.
@@ -48,7 +52,6 @@ pub fn router(pages: Arc<Pages>) -> Router {
         .route("/limits", get(limits))
         .route("/top", get(top::show))
         .route("/json", post(json::decide))
-        .layer(DefaultBodyLimit::max(json::BODY_BYTES_MAX))
         .with_state(pages)
 }
 
@@ -79,6 +82,8 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
 
 async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let service = &pages.service;
+    let (calls, connections) = (pages.in_use)();
+    service.metrics().in_use(calls, connections);
     if let Store::Memory(memory) = service.store() {
         service.metrics().memory(memory.keys(), memory.evicted());
     }

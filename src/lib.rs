@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod plan;
 pub mod proto;
 pub mod request;
+pub mod room;
 pub mod rules;
 mod secret_file;
 pub mod server;

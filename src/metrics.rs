@@ -26,6 +26,9 @@ const STORE_ERRORS: &str = "rate_limit_store_errors_total";
 const RELOADS: &str = "rate_limit_config_reload_total";
 const RELOADED_AT: &str = "rate_limit_config_last_reload_timestamp_seconds";
 const RELOADED_WELL: &str = "rate_limit_config_last_reload_successful";
+const SHED: &str = "rate_limit_shed_total";
+const IN_FLIGHT: &str = "rate_limit_in_flight";
+const CONNECTIONS: &str = "rate_limit_connections";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
 const SPANS: &str = "rate_limit_spans_total";
@@ -60,6 +63,9 @@ pub struct Metrics {
     reloads_refused: Counter,
     reloaded_at: Gauge,
     reloaded_well: Gauge,
+    shed: [Counter; Shed::ALL.len()],
+    in_flight: Gauge,
+    connections: Gauge,
     memory_keys: Gauge,
     memory_evicted: Counter,
     /// Spans of traces.
@@ -92,6 +98,49 @@ pub struct SpanCounts {
     pub failed: Counter,
     /// Too many waited to be sent.
     pub dropped: Counter,
+}
+
+/// What was sent away for want of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shed {
+    /// A call beyond `--max-in-flight`.
+    InFlight = 0,
+    /// A connection beyond those that there are places for.
+    Connections = 1,
+    /// A call whose message arrives slowly, as too many do.
+    Messages = 2,
+    /// A connection whose caller does not read its answers.
+    Stalled = 3,
+    /// A page, as too many are read slowly.
+    Pages = 4,
+    /// A connection whose caller takes back too many calls, or sends headers without end.
+    Flood = 5,
+    /// A call, as too many answers are not read.
+    OpenCalls = 6,
+}
+
+impl Shed {
+    const ALL: [Self; 7] = [
+        Self::InFlight,
+        Self::Connections,
+        Self::Messages,
+        Self::Stalled,
+        Self::Pages,
+        Self::Flood,
+        Self::OpenCalls,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::InFlight => "in_flight",
+            Self::Connections => "connections",
+            Self::Messages => "messages",
+            Self::Stalled => "stalled",
+            Self::Pages => "pages",
+            Self::Flood => "flood",
+            Self::OpenCalls => "open_calls",
+        }
+    }
 }
 
 /// The handles of one rule set.
@@ -168,6 +217,9 @@ impl Metrics {
                 reloads_refused: counter!(RELOADS, "result" => "failure"),
                 reloaded_at: gauge!(RELOADED_AT),
                 reloaded_well: gauge!(RELOADED_WELL),
+                shed: Shed::ALL.map(|shed| counter!(SHED, "reason" => shed.name())),
+                in_flight: gauge!(IN_FLIGHT),
+                connections: gauge!(CONNECTIONS),
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
                 spans: SpanCounts::new(),
@@ -219,6 +271,18 @@ impl Metrics {
         self.reloaded_well.set(0.0);
     }
 
+    /// Counts what is sent away.
+    pub const fn shed(&self, shed: Shed) -> &Counter {
+        &self.shed[shed as usize]
+    }
+
+    /// Notes how many calls are being decided, and how many connections there are.
+    #[allow(clippy::cast_precision_loss)] // counts
+    pub fn in_use(&self, calls: usize, connections: usize) {
+        self.in_flight.set(calls as f64);
+        self.connections.set(connections as f64);
+    }
+
     /// Notes how full the memory store is.
     #[allow(clippy::cast_precision_loss)] // counts
     pub fn memory(&self, keys: usize, evicted: u64) {
@@ -237,6 +301,9 @@ fn describe() {
     describe_counter!(RELOADS, "Readings of the limits files, by what came of them");
     describe_gauge!(RELOADED_AT, Seconds, "When limits were last put in force, in Unix seconds");
     describe_gauge!(RELOADED_WELL, "1 while the newest limits are in force, 0 while refused");
+    describe_counter!(SHED, "Calls and connections sent away for want of room, by reason");
+    describe_gauge!(IN_FLIGHT, "Calls that are being decided");
+    describe_gauge!(CONNECTIONS, "Connections on the gRPC port");
     describe_gauge!(MEMORY_KEYS, "Counters in the memory store");
     describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
     describe_counter!(SPANS, "Spans of traces, by what became of them");

@@ -4,8 +4,10 @@ mod admin;
 mod health;
 mod life;
 mod listen;
+mod pages;
 mod parts;
 mod reload;
+mod stream;
 mod talk;
 mod worker;
 
@@ -23,16 +25,21 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::clock::{Clock, Stopwatch, SystemClock};
+use crate::grpc::Shared;
+use crate::grpc::body::ARRIVAL_MAX;
+use crate::grpc::calls::{CALL_BYTES, LOOKS_MAX};
 use crate::grpc::routes::Routes;
 use crate::http;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Shed};
+use crate::room::Room;
 use crate::rules::parse::{Files, rules_of};
 use crate::rules::reload::Notice;
 use crate::service::{Load, Rules, Service};
-use crate::settings::Serve;
+use crate::settings::{Connections, Serve};
 use health::Tick;
 use life::{Follow, Life, Phase};
-use listen::{accept, accept_waiting, listen};
+use listen::{Door, Places};
+use pages::Answers;
 use parts::{Parts, Stores};
 use reload::Reload;
 use talk::Terms;
@@ -44,10 +51,27 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long the end waits for a collector of spans.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
+/// Memory for messages that arrive slowly.
+const SLOW_MESSAGES_MAX: usize = 64 << 20;
+
+/// Memory for pages that their readers have not taken yet.
+const UNREAD_PAGES_MAX: usize = 64 << 20;
+
+/// Memory for calls that are open, where `--max-in-flight` does not need more.
+const OPEN_CALLS_MAX: usize = 64 << 20;
+
+/// How often open calls are looked at, beside what they may wait for the store: so that none has
+/// seen its last look before its message had its time to arrive. The first look may come at once.
+const LOOK: Duration = Duration::from_secs(1);
+const _: () = assert!(LOOK.as_secs() * (LOOKS_MAX as u64 - 1) > ARRIVAL_MAX.as_secs());
+
+/// Bytes of a question to health or reflection.
+const ASIDE_BYTES_MAX: usize = 4 << 10;
+
 /// A service with its ports bound.
 pub struct Bound {
-    grpc: TcpListener,
-    http: TcpListener,
+    grpc: Door,
+    http: Door,
     admin: Option<TcpListener>,
     service: Arc<Service>,
     parts: Arc<Parts>,
@@ -63,9 +87,8 @@ pub struct Bound {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics =
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
-    let grpc = listen("--grpc-addr", settings.grpc_addr).await?;
-    let http = listen("--http-addr", settings.http_addr).await?;
-    let admin = admin::bind(settings.admin_addr).await?;
+    let (grpc, http) = open(&settings, &metrics)?;
+    let admin = admin::bind(settings.admin_addr)?;
     let files = Files::read(&settings.limits);
     let rules = rules_of(&files, settings.switches.into()).map_err(|errors| errors.to_string())?;
     rules.warnings().for_each(|warning| tracing::warn!("{warning}"));
@@ -77,8 +100,13 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
     let (log, log_guard) = parts::decision_log(&settings.log, &metrics).unzip();
+    let room = Room::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
+    let open = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
+    let open = Room::new(open, metrics.shed(Shed::OpenCalls).clone());
+    let (calls, places) = (Shared { in_flight, room, open }, grpc.places());
     let tracing = parts::tracing(&settings.traces, &metrics)?;
-    let parts = Arc::new(Parts { settings, rules, metrics, stores, in_flight, log, tracing });
+    let parts = Parts { settings, rules, metrics, stores, calls, places, log, tracing };
+    let parts = Arc::new(parts);
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
@@ -88,13 +116,23 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     Ok(Bound { grpc, http, admin, service, parts, reload, _log_guard: log_guard })
 }
 
+/// Opens both ports.
+fn open(settings: &Serve, metrics: &Metrics) -> Result<(Door, Door), String> {
+    let refused = metrics.shed(Shed::Connections);
+    let places = Places::new(settings.connections.max_connections);
+    let grpc = Door::open("--grpc-addr", settings.grpc_addr, places, refused.clone())?;
+    let places = Places::new(pages::CONNECTIONS_MAX);
+    let http = Door::open("--http-addr", settings.http_addr, places, refused.clone())?;
+    Ok((grpc, http))
+}
+
 impl Bound {
     /// Where gRPC and HTTP are served.
     ///
     /// # Errors
     /// The operating system does not say.
     pub fn addrs(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.grpc.local_addr()?, self.http.local_addr()?))
+        Ok((self.grpc.addr()?, self.http.addr()?))
     }
 
     /// Where operators are served, where they are.
@@ -127,37 +165,47 @@ impl Bound {
             tokio::spawn(admin::serve(admin, service, bounds, end));
         }
         let pages = self.parts.pages(self.service, is_leaving(&follow));
-        let pages = axum::serve(self.http, http::router(Arc::new(pages)))
-            .with_graceful_shutdown(follow.clone().until(Phase::Stopping));
-        let http = tokio::spawn(pages.into_future());
+        let router = http::router(Arc::new(pages));
+        let unread = Room::new(UNREAD_PAGES_MAX, self.parts.metrics.shed(Shed::Pages).clone());
+        let answers = Answers { router, messages: self.parts.calls.room.clone(), unread };
+        let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
-        let settings = &self.parts.settings;
+        let Connections { drain_delay, drain_timeout, .. } = self.parts.settings.connections;
         {
-            let mut accepting = pin!(accept(&self.grpc, &workers));
+            let mut dealing = pin!(deal(&self.grpc, &workers));
             tokio::select! {
                 () = shutdown => {}
-                error = accepting.as_mut() => return Err(error),
+                error = dealing.as_mut() => return Err(error),
             }
             life.enter(Phase::Leaving);
-            tracing::info!(
-                "ending: not ready from now on, in {:?} no more calls",
-                settings.drain_delay
-            );
+            tracing::info!("ending: not ready from now on, in {drain_delay:?} no more calls");
             tokio::select! {
-                () = sleep(settings.drain_delay) => {}
-                error = accepting => return Err(error),
+                () = sleep(drain_delay) => {}
+                error = dealing => return Err(error),
             }
         }
         life.enter(Phase::Stopping);
-        accept_waiting(self.grpc, &workers).await;
+        for (guest, worker) in self.grpc.close().into_iter().zip(workers.iter().cycle()) {
+            worker.deal(guest).await?;
+        }
         let watch = Stopwatch::start();
-        drain(workers, http, settings.drain_timeout).await;
+        drain(workers, http, drain_timeout).await;
         if let Some(tracing) = self.parts.tracing.clone() {
-            let left = settings.drain_timeout.saturating_sub(watch.elapsed());
+            let left = drain_timeout.saturating_sub(watch.elapsed());
             tracing.end(left.min(FLUSH_MAX)).await;
         }
         Ok(())
     }
+}
+
+/// Deals connections to the workers in turn; returns only with an error.
+async fn deal(door: &Door, workers: &[Worker]) -> String {
+    for worker in workers.iter().cycle() {
+        if let Err(error) = worker.deal(door.next().await).await {
+            return error;
+        }
+    }
+    "there is no thread to serve on".to_owned()
 }
 
 fn is_leaving(follow: &Follow) -> http::IsLeaving {
@@ -170,7 +218,8 @@ async fn start_workers(
     health: &HealthServer<impl Health>,
     follow: &Follow,
 ) -> Result<Vec<Worker>, String> {
-    let terms = Terms { age_max: parts.settings.max_connection_age };
+    let look = LOOK + 2 * parts.settings.store_timeout;
+    let terms = Terms { age_max: parts.settings.connections.max_connection_age, look };
     let mut workers = Vec::new();
     let mut ready = Vec::new();
     for number in 0..parts.settings.threads() {
@@ -187,6 +236,9 @@ async fn start_workers(
                 .with_service_name("grpc.reflection.v1.ServerReflection")
                 .build_v1()
                 .map_err(|error| format!("reflection: {error}"))?;
+            // What they are asked is short, and tonic takes memory for what callers claim to send.
+            let health = health.max_decoding_message_size(ASIDE_BYTES_MAX);
+            let reflection = reflection.max_decoding_message_size(ASIDE_BYTES_MAX);
             Ok(Routes { grpc: Arc::new(grpc), health, reflection })
         };
         let (worker, prepared) = Worker::start(number, terms, follow.clone(), prepare)

@@ -1,6 +1,7 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
 mod bench;
+mod connections;
 mod log;
 mod migrate;
 mod store;
@@ -17,6 +18,7 @@ use clap::builder::styling::AnsiColor;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
+pub use self::connections::Connections;
 pub use self::log::{Log, LogFormat};
 pub use self::migrate::{Migrate, Origin};
 pub use self::store::{Store, StoreUrl};
@@ -157,17 +159,9 @@ pub struct Serve {
     /// Calls decided at once; more are answered RESOURCE_EXHAUSTED
     #[arg(long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
     pub max_in_flight: usize,
-    /// From SIGTERM, when health and /readyz say no, to the end of accepting: what load balancers
-    /// need to notice; 0 does not wait
-    #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "5s", value_parser = span, value_name = "DURATION")]
-    pub drain_delay: Duration,
-    /// How long calls in flight may take after that, before they are cut off
-    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = span, value_name = "DURATION")]
-    pub drain_timeout: Duration,
-    /// How old a gRPC connection gets, give or take a tenth, before its caller is asked to connect
-    /// anew: so that replicas which came later get calls too; 0 lets it stay
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE", default_value = "30m", value_parser = span_or_never, value_name = "DURATION")]
-    pub max_connection_age: SpanOrNever,
+    /// How connections are kept and ended
+    #[command(flatten)]
+    pub connections: Connections,
     /// Descriptors a request
     #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", default_value_t = 256, value_parser = descriptors_max, value_name = "N")]
     pub max_descriptors: usize,
@@ -332,31 +326,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     let ms = ms.filter(|ms| (1..=60_000).contains(ms));
     ms.map(Duration::from_millis).ok_or_else(|| "must be from 1ms to 60s".to_owned())
-}
-
-/// From nothing to a day.
-fn span(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let unit_ms = match &text[digits.len()..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("has no unit: ms, s, m or h, as in 5s".to_owned()),
-    };
-    let number: Option<u64> = digits.parse().ok();
-    let ms = number.and_then(|number| number.checked_mul(unit_ms)).filter(|ms| *ms <= 86_400_000);
-    ms.map(Duration::from_millis).ok_or_else(|| "must be from 0 to 24h, such as 5s".to_owned())
-}
-
-/// `Option` spelt out, or clap would take it for a flag that may be left out.
-type SpanOrNever = std::option::Option<Duration>;
-
-fn span_or_never(text: &str) -> Result<SpanOrNever, String> {
-    span(text).map(|span| Some(span).filter(|span| !span.is_zero()))
 }
 
 fn within(text: &str, max: usize) -> Result<usize, String> {

@@ -11,6 +11,9 @@ use crate::rules::reload;
 use crate::server;
 use crate::settings::Serve;
 
+/// Threads for what blocks, besides those that serve.
+const BLOCKING_THREADS: usize = 4;
+
 /// Serves until SIGTERM or SIGINT, of which a second one ends it at once; SIGHUP reads the limits
 /// again.
 ///
@@ -40,11 +43,31 @@ impl fmt::Display for Failure {
 fn run_logged(settings: Serve) -> Result<(), String> {
     // Dropped last, when it has written what waits.
     let _log = log::start(&settings.log)?;
+    allow_open_files(settings.connections.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // What blocks is metrics that are rendered: more at once would only use memory.
+        .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .map_err(|error| format!("runtime: {error}"))?;
     runtime.block_on(serve(settings))
+}
+
+/// Every connection is an open file, of which a process may have 1,024 by custom, and many more
+/// where it asks for them.
+fn allow_open_files(connections: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // Those of limits files, Redis and the HTTP port besides.
+        let wanted = connections as u64 + 2_048;
+        let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum });
+        if raised.is_err() || allowed < wanted {
+            tracing::warn!(allowed, "--max-connections may need {wanted} open files");
+        }
+    }
 }
 
 async fn serve(settings: Serve) -> Result<(), String> {

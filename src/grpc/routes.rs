@@ -16,6 +16,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 use super::Grpc;
+use super::calls::{Answered, Calls};
 
 /// Everything on the gRPC port.
 pub struct Routes<H, R> {
@@ -31,8 +32,22 @@ pub struct Routes<H, R> {
 type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 impl<H: Health, R: ServerReflection> Routes<H, R> {
-    /// Answers a call within the time that its caller gives it.
-    pub fn answer(&self, call: Request<Incoming>) -> Answering {
+    /// Answers one of a connection's `calls`, within the time that its caller gives it.
+    pub fn answer(
+        &self,
+        call: Request<Incoming>,
+        calls: &Arc<Calls>,
+    ) -> impl Future<Output = Response<Answered<Body>>> + Send + use<H, R> {
+        let may_stay = call.uri().path().starts_with("/grpc.");
+        let open = if may_stay { calls.watch() } else { calls.begin() };
+        let (open, answer) = match open {
+            Some(open) => (open, self.in_time(call)),
+            None => (calls.begin_refusal(), refused(may_stay)),
+        };
+        async { answer.await.map(|body| open.until_sent(body)) }
+    }
+
+    fn in_time(&self, call: Request<Incoming>) -> Answering {
         if let Some(status) = no_call(call.method(), call.headers()) {
             let mut answer = Response::new(Body::empty());
             *answer.status_mut() = status;
@@ -89,6 +104,15 @@ fn no_call(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
         None => false,
     };
     (!protobuf).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
+fn refused(may_stay: bool) -> Answering {
+    let status = Status::resource_exhausted(if may_stay {
+        "this connection has enough streams of this kind"
+    } else {
+        "too many answers are not read; call again later"
+    });
+    Box::pin(ready(status.into_http()))
 }
 
 /// The header `grpc-timeout`: up to 8 digits and a unit. One that is not so is no bound.

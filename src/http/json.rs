@@ -6,11 +6,13 @@
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use prost::Message;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
@@ -20,6 +22,7 @@ use serde_json::de::Deserializer;
 
 use super::Pages;
 use crate::envoy::Reply;
+use crate::metrics::Shed;
 use crate::proto::DESCRIPTORS;
 use crate::request::Request;
 use crate::service::DecideError;
@@ -27,7 +30,7 @@ use crate::store::Occasion;
 use crate::trace::{CallSpan, Method};
 
 /// The largest body; gRPC messages have the same bound.
-pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
+const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// The descriptors of the request and its answer.
 static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = LazyLock::new(|| {
@@ -43,9 +46,9 @@ type Failure = (StatusCode, String);
 pub(super) async fn decide(
     State(pages): State<Arc<Pages>>,
     Traced(span): Traced,
-    body: Bytes,
+    body: Body,
 ) -> Response {
-    let answer = respond(&pages, span.as_deref(), &body).await;
+    let answer = respond(&pages, span.as_deref(), body).await;
     if let Some(span) = span {
         span.end_http(answer.status());
     }
@@ -64,7 +67,7 @@ impl FromRequestParts<Arc<Pages>> for Traced {
     }
 }
 
-async fn respond(pages: &Pages, span: Option<&CallSpan>, body: &[u8]) -> Response {
+async fn respond(pages: &Pages, span: Option<&CallSpan>, body: Body) -> Response {
     match answer(pages, span, body).await {
         Ok((status, json)) => {
             (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
@@ -76,15 +79,18 @@ async fn respond(pages: &Pages, span: Option<&CallSpan>, body: &[u8]) -> Respons
 async fn answer(
     pages: &Pages,
     span: Option<&CallSpan>,
-    body: &[u8],
+    body: Body,
 ) -> Result<(StatusCode, String), Failure> {
     let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "cannot read own messages".to_owned());
     let (request, response) = MESSAGES.as_ref().ok_or_else(broken)?;
     let wrong = |message: String| (StatusCode::BAD_REQUEST, message);
-    let message = message(body, request.clone()).map_err(wrong)?;
+    let body = whole(body).await?;
+    let message = message(&body, request.clone()).map_err(wrong)?;
+    drop(body);
     let request = Request::from_envoy(&message.encode_to_vec(), &pages.bounds)
         .map_err(|error| wrong(error.to_string()))?;
     let _place = pages.in_flight.try_acquire().map_err(|_full| {
+        pages.service.metrics().shed(Shed::InFlight).increment(1);
         let message = "more calls than --max-in-flight; call again later";
         (StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
     })?;
@@ -104,6 +110,23 @@ async fn answer(
     let reply = Reply::of(&request, &answer, pages.style);
     let status = if reply.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     json(&reply, response.clone()).map(|json| (status, json)).ok_or_else(broken)
+}
+
+/// The body in one piece: many small ones would take more memory than they have bytes.
+async fn whole(mut body: Body) -> Result<BytesMut, Failure> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("the body did not arrive: {error}"))
+        })?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        if whole.len() + bytes.len() > BODY_BYTES_MAX {
+            let message = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        whole.extend_from_slice(&bytes);
+    }
+    Ok(whole)
 }
 
 /// Fields that nobody knows are skipped, as in gRPC.

@@ -21,7 +21,7 @@ const CALLS_MAX: u32 = 16;
 ///
 /// # Errors
 /// The address is taken, or not one of this machine's own: whoever reaches the port may reset.
-pub(super) async fn bind(addr: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
+pub(super) fn bind(addr: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
     let Some(addr) = addr else { return Ok(None) };
     if !addr.ip().is_loopback() {
         return Err(format!(
@@ -29,7 +29,7 @@ pub(super) async fn bind(addr: Option<SocketAddr>) -> Result<Option<TcpListener>
              no telling who calls"
         ));
     }
-    listen("--admin-addr", addr).await.map(Some)
+    listen("--admin-addr", addr).map(Some)
 }
 
 /// Serves until `end`, then finishes what is in flight.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tracing_appender::non_blocking::WorkerGuard;
 
+use super::CONNECT_MAX;
+use super::listen::Places;
 use crate::clock::SystemClock;
-use crate::grpc::Grpc;
+use crate::grpc::{Grpc, Shared as Calls};
 use crate::http::{IsLeaving, Pages};
 use crate::metrics::Metrics;
 use crate::service::{DecisionLog, Rules, Service};
@@ -23,7 +24,8 @@ pub(super) struct Parts {
     pub(super) rules: Arc<Rules>,
     pub(super) metrics: Metrics,
     pub(super) stores: Stores,
-    pub(super) in_flight: Arc<Semaphore>,
+    pub(super) calls: Calls,
+    pub(super) places: Places,
     pub(super) log: Option<Arc<DecisionLog>>,
     pub(super) tracing: Option<Arc<Tracing>>,
 }
@@ -99,15 +101,17 @@ impl Parts {
 
     pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {
         let (bounds, style) = (self.settings.bounds(), self.settings.style());
-        let in_flight = Arc::clone(&self.in_flight);
-        Pages { service, bounds, style, in_flight, is_leaving }
+        let in_flight = Arc::clone(&self.calls.in_flight);
+        let (places, calls) = (self.places.clone(), Arc::clone(&in_flight));
+        let calls_max = self.settings.max_in_flight;
+        let in_use = move || (calls_max - calls.available_permits(), places.taken());
+        Pages { service, bounds, style, in_flight, is_leaving, in_use: Box::new(in_use) }
     }
 
     pub(super) async fn grpc(&self) -> Result<Grpc, String> {
-        let in_flight = Arc::clone(&self.in_flight);
         let service = self.service()?;
-        // As long as a first decision would wait.
-        let _ = service.store().connected(self.settings.store_timeout).await;
-        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), in_flight))
+        // As long as a first decision would wait, but calls that need no store wait for this too.
+        let _ = service.store().connected(self.settings.store_timeout.min(CONNECT_MAX)).await;
+        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), self.calls.clone()))
     }
 }

@@ -1,23 +1,38 @@
 //! One gRPC connection, from its first byte to its last call.
 
 use std::convert::Infallible;
-use std::net::TcpStream;
+use std::error::Error;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::time::timeout;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tonic_health::pb::health_server::Health;
 use tonic_reflection::server::v1::ServerReflection;
 
 use super::life::{Follow, Phase};
+use super::listen::Guest;
+use super::stream::{HTTP2_HELLO, Patient};
+use crate::grpc::calls::Calls;
 use crate::grpc::routes::Routes;
+use crate::metrics::Shed;
 
-/// Streams that one connection may have open.
-const STREAMS_MAX: u32 = 1_024;
+/// Streams that one connection may have open: what a caller needs who asks 25,000 times a second
+/// and waits 10 ms for each answer.
+const STREAMS_MAX: u32 = 256;
+
+/// Bytes of a call's headers, as HTTP/2 counts them.
+const HEADERS_MAX: u32 = 16 << 10;
+
+/// Streams that a caller may have reset before we have looked at them, and that we may have had to
+/// reset for a caller's mistakes: who goes on is cut off.
+const PENDING_RESETS_MAX: usize = 64;
+const ERROR_RESETS_MAX: usize = 256;
 
 /// What a connection, and each of its streams, may have on the way to us: requests are small, and
 /// one that is not needs more round trips, not more memory.
@@ -40,6 +55,9 @@ pub(super) struct Terms {
     /// After this a connection gets no new calls; give or take a tenth, so that connections
     /// that came together do not come again together. `None`: it may stay.
     pub(super) age_max: Option<Duration>,
+    /// How often open calls are looked at. Who sees the last look was answered long before, so its
+    /// caller does not read, and its connection is cut.
+    pub(super) look: Duration,
 }
 
 impl Terms {
@@ -54,28 +72,69 @@ impl Terms {
 /// Serves one connection until it ends, is too old or the service stops, then finishes what is in
 /// flight.
 pub(super) async fn talk<H: Health, R: ServerReflection>(
-    connection: TcpStream,
+    guest: Guest,
     routes: Arc<Routes<H, R>>,
     terms: Terms,
-    mut follow: Follow,
+    follow: Follow,
 ) {
-    let Ok(connection) = tokio::net::TcpStream::from_std(connection) else { return };
-    let answer = service_fn(move |call| {
-        let answer = routes.answer(call);
-        async { Ok::<_, Infallible>(answer.await) }
-    });
-    let mut talk = pin!(http2().serve_connection(TokioIo::new(connection), answer));
-    let result = tokio::select! {
-        biased;
-        result = talk.as_mut() => result,
-        _ = timeout(terms.age(), follow.reached(Phase::Stopping)) => {
-            talk.as_mut().graceful_shutdown();
-            talk.await
+    let Guest { stream, place: _place } = guest;
+    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    let calls = Arc::new(routes.grpc.calls());
+    let answer = service_fn({
+        let (calls, routes) = (Arc::clone(&calls), Arc::clone(&routes));
+        move |call| {
+            let answer = routes.answer(call, &calls);
+            async { Ok::<_, Infallible>(answer.await) }
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection broke");
+    });
+    let stream = TokioIo::new(Patient::new(stream, HTTP2_HELLO));
+    let mut talk = pin!(http2().serve_connection(stream, answer));
+    let mut ends = pin!(end(terms, follow));
+    let mut looks = interval(terms.look);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            biased;
+            result = talk.as_mut() => {
+                return result.unwrap_or_else(|error| {
+                    tracing::debug!(%error, "a connection broke");
+                    if is_flood(&error) {
+                        routes.grpc.count(Shed::Flood);
+                    }
+                });
+            }
+            () = ends.as_mut(), if !is_ending => {
+                is_ending = true;
+                talk.as_mut().graceful_shutdown();
+            }
+            () = look(&calls, &mut looks) => if calls.look_again() {
+                return routes.grpc.count(Shed::Stalled);
+            }
+        }
     }
+}
+
+/// Ends when a connection is to get no more calls.
+async fn end(terms: Terms, mut follow: Follow) {
+    // An error says that its age was reached first.
+    let _ = timeout(terms.age(), follow.reached(Phase::Stopping)).await;
+}
+
+/// Ends at the next tick at which calls are open; without any, nothing is woken.
+async fn look(calls: &Calls, looks: &mut Interval) {
+    let look = |context: &mut Context<'_>| {
+        if calls.are_open() { looks.poll_tick(context) } else { Poll::Pending }
+    };
+    poll_fn(look).await;
+}
+
+/// Whether we cut the connection off, for its caller went beyond the bounds below.
+fn is_flood(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| {
+        !cause.is_remote() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+    })
 }
 
 fn http2() -> http2::Builder<TokioExecutor> {
@@ -84,6 +143,9 @@ fn http2() -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .auto_date_header(false)
         .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADERS_MAX)
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(ERROR_RESETS_MAX)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(STREAM_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
@@ -98,12 +160,13 @@ mod tests {
 
     #[test]
     fn connections_of_one_age_end_a_fifth_of_it_apart_at_most() {
-        let terms = Terms { age_max: Some(Duration::from_secs(100)) };
-        let ages: Vec<_> = (0..1_000).map(|_| terms.age().as_secs_f64()).collect();
+        let terms = |age_max| Terms { age_max, look: Duration::ZERO };
+        let some = terms(Some(Duration::from_secs(100)));
+        let ages: Vec<_> = (0..1_000).map(|_| some.age().as_secs_f64()).collect();
         assert!(ages.iter().all(|age| (90.0..=110.0).contains(age)));
         let spread =
             ages.iter().copied().fold(0.0, f64::max) - ages.iter().copied().fold(200.0, f64::min);
         assert!(spread > 15.0, "{spread}");
-        assert_eq!(Terms { age_max: None }.age(), FOR_EVER);
+        assert_eq!(terms(None).age(), FOR_EVER);
     }
 }

@@ -4,7 +4,6 @@
 //! lock is shared by all cores, and the answers that are ready together leave in one write.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -14,6 +13,7 @@ use tonic_health::pb::health_server::Health;
 use tonic_reflection::server::v1::ServerReflection;
 
 use super::life::Follow;
+use super::listen::Guest;
 use super::talk::{Terms, talk};
 use crate::grpc::routes::Routes;
 
@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 1_024;
 /// One thread that serves.
 #[derive(Debug)]
 pub(super) struct Worker {
-    connections: mpsc::Sender<TcpStream>,
+    connections: mpsc::Sender<Guest>,
     /// Closed when the thread has ended.
     ended: oneshot::Receiver<()>,
 }
@@ -65,8 +65,8 @@ impl Worker {
     ///
     /// # Errors
     /// The thread has ended.
-    pub(super) async fn deal(&self, connection: TcpStream) -> Result<(), String> {
-        self.connections.send(connection).await.map_err(|_gone| "a serving thread ended".to_owned())
+    pub(super) async fn deal(&self, guest: Guest) -> Result<(), String> {
+        self.connections.send(guest).await.map_err(|_gone| "a serving thread ended".to_owned())
     }
 
     /// Waits until the thread has finished what was in flight.
@@ -78,7 +78,7 @@ impl Worker {
 }
 
 async fn serve<H: Health, R: ServerReflection>(
-    mut dealt: mpsc::Receiver<TcpStream>,
+    mut dealt: mpsc::Receiver<Guest>,
     routes: Arc<Routes<H, R>>,
     terms: Terms,
     follow: Follow,
@@ -86,9 +86,9 @@ async fn serve<H: Health, R: ServerReflection>(
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            connection = dealt.recv() => match connection {
-                Some(connection) => {
-                    open.spawn(talk(connection, Arc::clone(&routes), terms, follow.clone()));
+            guest = dealt.recv() => match guest {
+                Some(guest) => {
+                    open.spawn(talk(guest, Arc::clone(&routes), terms, follow.clone()));
                 }
                 // No more are dealt.
                 None => break,

@@ -25,6 +25,7 @@ mod log;
 mod lua_and_rust;
 mod memory_store;
 mod outages;
+mod overload;
 mod redis_access;
 mod redis_ring;
 mod redis_slot;

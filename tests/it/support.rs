@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 #![allow(clippy::disallowed_methods, reason = "deadlines for other processes need real time")]
 
+pub mod abuse;
 pub mod acl;
 pub mod canvas;
 pub mod client;

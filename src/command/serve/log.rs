@@ -22,7 +22,7 @@ pub(super) fn start(log: &Log) -> Result<WorkerGuard, String> {
     let level = log.level.as_str();
     // Of an outage one line is enough, which is ours; who asks for more gets the client's too.
     let quiet = ["warn", "info"].contains(&level);
-    let directives = if quiet { format!("{level},fred=error") } else { level.to_owned() };
+    let directives = if quiet { format!("{level},fred=error,h2=error") } else { level.to_owned() };
     let filter = EnvFilter::try_new(directives).map_err(|error| format!("--log: {error}"))?;
     let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_MAX).thread_name("log");
     let (writer, guard) = queue.finish(stderr());

@@ -22,10 +22,6 @@ use crate::support::tools::{text, yaml};
 /// From the end of the load until Prometheus has scraped all of it.
 const SCRAPED_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Metrics to come: their panels may be empty until README has them.
-const AWAITED: [&str; 3] =
-    ["rate_limit_connections", "rate_limit_in_flight", "rate_limit_shed_total"];
-
 /// A query of the dashboard.
 pub(super) struct Target {
     pub expr: String,
@@ -170,16 +166,11 @@ fn queries(pace: Pace) -> Vec<(String, String)> {
     queries
 }
 
-fn awaits(expr: &str) -> bool {
-    let readme = text("README.md");
-    AWAITED.iter().any(|metric| expr.contains(metric) && !readme.contains(metric))
-}
-
 /// Queries that have no answer though they should.
 fn unanswered(prometheus: &Prometheus, queries: &[(String, String)]) -> BTreeSet<String> {
     let empty = |(_, expr): &&(String, String)| {
         let answer = prometheus.query(expr);
-        !awaits(expr) && !answer.iter().any(|series| series.points[0].1.is_finite())
+        !answer.iter().any(|series| series.points[0].1.is_finite())
     };
     queries.iter().filter(empty).map(|(name, expr)| format!("{name}: {expr}")).collect()
 }

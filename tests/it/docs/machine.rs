@@ -83,6 +83,8 @@ impl Machine {
         shell.args(["-c", &format!("exec 2>&1\n{}", self.here(command))]);
         shell.current_dir(self.folder.path()).env("PATH", self.path());
         let service = self.service.as_ref().unwrap();
+        // Readers have a terminal.
+        shell.env("TIDEGATE_LOG_FORMAT", "text");
         shell.env("TIDEGATE_ADDR", service.grpc.to_string());
         shell.env("TIDEGATE_HTTP_ADDR", service.http.to_string());
         shell.env("TIDEGATE_ADMIN_ADDR", format!("127.0.0.1:{}", self.admin));

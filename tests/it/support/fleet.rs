@@ -292,7 +292,7 @@ async fn finish(response: Response<RecvStream>) -> Result<(), String> {
 }
 
 /// A message as gRPC sends it.
-fn framed(message: &impl Message) -> Bytes {
+pub(super) fn framed(message: &impl Message) -> Bytes {
     let length = u32::try_from(message.encoded_len()).expect("a small message");
     let mut bytes = BytesMut::from(&[0][..]);
     bytes.extend_from_slice(&length.to_be_bytes());

@@ -328,9 +328,21 @@ impl Samples {
     /// # Panics
     /// When there were none.
     pub fn p999(&self) -> Duration {
+        self.quantile(999)
+    }
+
+    /// Of 100 requests, 99 took no longer.
+    ///
+    /// # Panics
+    /// When there were none.
+    pub fn p99(&self) -> Duration {
+        self.quantile(990)
+    }
+
+    fn quantile(&self, thousandths: usize) -> Duration {
         let mut latencies: Vec<_> = self.0.iter().map(|sample| sample.latency).collect();
         latencies.sort();
-        let rank = (latencies.len() * 999).div_ceil(1_000);
+        let rank = (latencies.len() * thousandths).div_ceil(1_000);
         latencies[rank.checked_sub(1).expect("requests were sent")]
     }
 

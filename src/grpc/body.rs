@@ -1,0 +1,175 @@
+//! What callers send, held within bounds while it arrives.
+//!
+//! A message that is there when it is read costs nothing here, and nearly all are. One that must be
+//! waited for counts against the memory that all such messages share, and must be whole in time:
+//! else a caller could hold any amount of memory by sending slowly.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tower::BoxError;
+
+use crate::room::{Full, Held, Room};
+
+/// How long a message may take from its call to its end.
+pub const ARRIVAL_MAX: Duration = Duration::from_secs(5);
+
+/// Bytes that waiting occupies.
+const WAITING_BYTES: usize = 256;
+
+/// A message that may have to be waited for.
+pub struct Arriving<B> {
+    body: B,
+    room: Room,
+    /// Memory for what came.
+    came: usize,
+    waiting: Option<Waiting>,
+}
+
+/// What a message takes once it has been waited for.
+struct Waiting {
+    held: Held,
+    end: Pin<Box<Sleep>>,
+}
+
+impl<B> Arriving<B> {
+    /// A message that waits in `room`, should it have to.
+    pub const fn new(body: B, room: Room) -> Self {
+        Self { body, room, came: 0, waiting: None }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
+    fn came(&mut self, bytes: usize) -> Result<(), Status> {
+        // Where bytes are put together, room for them grows by doubling.
+        let bytes = 2 * bytes;
+        self.came += bytes;
+        self.waiting.as_mut().map_or(Ok(()), |waiting| waiting.held.grow(bytes)).map_err(refusal)
+    }
+
+    /// Nothing is there: waits for it, but not for ever.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<Status> {
+        if self.waiting.is_none() {
+            let held = match self.room.hold(WAITING_BYTES + self.came) {
+                Ok(held) => held,
+                Err(full) => return Poll::Ready(refusal(full)),
+            };
+            self.waiting = Some(Waiting { held, end: Box::pin(sleep(ARRIVAL_MAX)) });
+        }
+        if let Some(waiting) = &mut self.waiting {
+            ready!(waiting.end.as_mut().poll(context));
+        }
+        Poll::Ready(Status::deadline_exceeded(format!("no whole message came in {ARRIVAL_MAX:?}")))
+    }
+}
+
+fn refusal(_: Full) -> Status {
+    Status::resource_exhausted("too many messages arrive slowly; call again later")
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Arriving<B> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let came = frame.data_ref().map_or(0, Bytes::len);
+                Poll::Ready(Some(self.came(came).map(|()| frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                Poll::Ready(Some(Err(Status::from_error(error.into()))))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => self.wait(context).map(|status| Some(Err(status))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::future::poll_fn;
+
+    use metrics::Counter;
+
+    use super::*;
+
+    /// Chunks that are there; `None` where one must be waited for.
+    struct Chunks(VecDeque<Option<&'static [u8]>>);
+
+    impl Body for Chunks {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.0.pop_front() {
+                Some(Some(chunk)) => Poll::Ready(Some(Ok(Frame::data(chunk.into())))),
+                Some(None) => Poll::Pending,
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    fn arriving(room: &Room, chunks: &[Option<&'static [u8]>]) -> Arriving<Chunks> {
+        Arriving::new(Chunks(chunks.iter().copied().collect()), room.clone())
+    }
+
+    /// The code of its refusal, if the next frame is one.
+    fn refused(body: &mut Arriving<Chunks>) -> Option<tonic::Code> {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        match Pin::new(body).poll_frame(&mut context) {
+            Poll::Ready(Some(Err(status))) => Some(status.code()),
+            Poll::Ready(_) | Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_there_takes_no_room() {
+        let room = Room::new(0, Counter::noop());
+        let mut body = arriving(&room, &[Some(b"whole")]);
+        assert_eq!((refused(&mut body), refused(&mut body), room.used()), (None, None, 0));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_waited_for_takes_room_until_it_is_dropped() {
+        let room = Room::new(2 * WAITING_BYTES + 12, Counter::noop());
+        let slow = || arriving(&room, &[Some(b"abc"), None, Some(b"d"), Some(b"e")]);
+        let (mut one, mut other) = (slow(), slow());
+        for body in [&mut one, &mut other] {
+            assert_eq!((refused(body), refused(body)), (None, None));
+        }
+        assert_eq!(room.used(), 2 * (WAITING_BYTES + 6));
+        assert_eq!(refused(&mut one), Some(tonic::Code::ResourceExhausted));
+        drop(other);
+        assert_eq!(refused(&mut one), None);
+        drop(one);
+        assert_eq!(room.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_never_ends_is_given_up() {
+        let room = Room::new(1 << 20, Counter::noop());
+        let mut body = arriving(&room, &[None, None, None, None]);
+        assert_eq!(refused(&mut body), None);
+        body.waiting.as_mut().unwrap().end = Box::pin(sleep(Duration::ZERO));
+        let ended = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        assert_eq!(ended.unwrap().unwrap_err().code(), tonic::Code::DeadlineExceeded);
+    }
+}

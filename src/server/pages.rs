@@ -1,0 +1,120 @@
+//! The connections of the HTTP port. They are few, and none may be slow.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Collected};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use super::life::{Follow, Phase};
+use super::listen::{Door, Guest};
+use super::stream::{HTTP1_HELLO, Patient};
+use crate::grpc::body::Arriving;
+use crate::room::{Full, Room};
+
+/// Connections at once: probes, scrapes, people, and callers without gRPC.
+pub(super) const CONNECTIONS_MAX: usize = 1_024;
+
+/// How long a connection may take for the head of its next request.
+const HEAD_MAX: Duration = Duration::from_secs(30);
+
+/// How long a request may take, its body included; of that a body that must be waited for has a half.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+
+/// After this a connection answers no further request, and a little later it is cut.
+const AGE_MAX: Duration = Duration::from_secs(300);
+const CUT_AFTER: Duration = Duration::from_secs(30);
+
+/// Bytes of a request's head, and of an answer that waits for its reader.
+const BUFFER_MAX: usize = 64 << 10;
+
+/// What answers, and how much memory that may take.
+#[derive(Clone)]
+pub(super) struct Answers {
+    pub(super) router: Router,
+    /// For bodies that arrive slowly.
+    pub(super) messages: Room,
+    /// For answers that are read slowly.
+    pub(super) unread: Room,
+}
+
+impl Answers {
+    async fn answer(self, request: Request<Incoming>) -> Response {
+        let request = request.map(|body| Arriving::new(body, self.messages));
+        let answer = timeout(REQUEST_MAX, self.router.oneshot(request)).await;
+        match answer {
+            Ok(Ok(answer)) => hold(answer, &self.unread).await,
+            Ok(Err(never)) => match never {},
+            Err(_late) => {
+                (StatusCode::REQUEST_TIMEOUT, "the request took too long\n").into_response()
+            }
+        }
+    }
+}
+
+/// Lets the answer hold its part of the room until its reader has taken it.
+async fn hold(answer: Response, unread: &Room) -> Response {
+    let (head, body) = answer.into_parts();
+    let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    match unread.hold(bytes.len()) {
+        Ok(held) => Response::from_parts(head, held.with(bytes).into()),
+        Err(Full) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too many pages are read slowly\n").into_response()
+        }
+    }
+}
+
+/// Serves connections until the service stops, then finishes what is in flight.
+pub(super) async fn serve(door: Door, answers: Answers, mut follow: Follow) {
+    let mut open = JoinSet::new();
+    let spoken = |guest| talk(guest, answers.clone(), follow.clone());
+    let mut stops = pin!(follow.clone().until(Phase::Stopping));
+    loop {
+        tokio::select! {
+            guest = door.next() => drop(open.spawn(spoken(guest))),
+            () = &mut stops => break,
+            // Forgets those that are over.
+            Some(_) = open.join_next() => {}
+        }
+    }
+    for guest in door.close() {
+        open.spawn(spoken(guest));
+    }
+    follow.reached(Phase::Stopping).await;
+    while open.join_next().await.is_some() {}
+}
+
+async fn talk(guest: Guest, answers: Answers, mut follow: Follow) {
+    let Guest { stream, place: _place } = guest;
+    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    let answer = service_fn(move |request| {
+        let answer = answers.clone().answer(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut http1 = http1::Builder::new();
+    http1.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER_MAX);
+    let mut talk =
+        pin!(http1.serve_connection(TokioIo::new(Patient::new(stream, HTTP1_HELLO)), answer));
+    let result = tokio::select! {
+        biased;
+        result = talk.as_mut() => result,
+        _ = timeout(AGE_MAX, follow.reached(Phase::Stopping)) => {
+            talk.as_mut().graceful_shutdown();
+            timeout(CUT_AFTER, talk).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection to the pages broke");
+    }
+}

@@ -1,0 +1,195 @@
+//! More than the service takes on: others are served all the same, and its memory is bounded.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::support::abuse::{Abuse, Abusers, HELLO, closes_after};
+use crate::support::client::{Request, Served, request};
+use crate::support::load::{Load, Outcome, Sample};
+use crate::support::process;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::servers::{RedisServer, Version};
+
+const EDGE: &str =
+    "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 4000000000, period: 36500d}}]}";
+
+/// For what only must not take for ever.
+const SOME_TIME: Duration = Duration::from_secs(60);
+
+/// For a neighbour, on a machine that is busy with other tests too.
+const P99_MAX: Duration = Duration::from_secs(5);
+
+fn asked() -> Request {
+    request("edge").about("k", "neighbour")
+}
+
+/// A series of /metrics.
+fn metric(served: &Served, series: &str) -> f64 {
+    let page = served.page("/metrics").body;
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series}: {page}")).parse().unwrap()
+}
+
+fn wait_for_metric(served: &Served, series: &str, wanted: impl Fn(f64) -> bool) {
+    let found = || Some(()).filter(|()| wanted(metric(served, series)));
+    process::wait_until(SOME_TIME, found)
+        .unwrap_or_else(|| panic!("{series} is {}", metric(served, series)));
+}
+
+const SHED_CONNECTIONS: &str = "rate_limit_shed_total{reason=\"connections\"}";
+const CONNECTIONS: &str = "rate_limit_connections";
+
+/// This process may open so many files; the service raises its own bound.
+fn allow_open_files(files: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    assert!(
+        maximum.is_none_or(|maximum| maximum >= files),
+        "this test opens {files} files and may open {maximum:?}: `ulimit -Hn {files}`, as root"
+    );
+    if current.is_some_and(|current| current < files) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum }).unwrap();
+    }
+}
+
+/// The most memory that the service holds until `done`.
+fn most_kib(served: &Served, mut done: impl FnMut() -> bool) -> u64 {
+    let mut most = 0;
+    let look = || {
+        most = most.max(served.tidegate.resident_kib());
+        Some(()).filter(|()| done())
+    };
+    process::wait_until(SOME_TIME, look).expect("it is done");
+    most
+}
+
+#[test]
+fn calls_beyond_those_in_flight_are_refused_and_counted() {
+    let redis = RedisServer::start(Version::Redis70);
+    let proxy = Proxy::before(redis.addr());
+    let args = ["--max-in-flight", "3", "--store", &proxy.url(), "--store-timeout", "20s"];
+    let served = Served::with(&[EDGE], &args);
+    proxy.set(Mode::DelayReplies(Duration::from_millis(200)));
+    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    wait_for_metric(&served, "rate_limit_in_flight", |calls| calls == 3.0);
+    load.wait_for(SOME_TIME, |sample| sample.outcome == Outcome::Allowed);
+    wait_for_metric(&served, "rate_limit_shed_total{reason=\"in_flight\"}", |shed| shed > 5.0);
+    let refused = |sample: &&Sample| sample.outcome == Outcome::Failed(Code::ResourceExhausted);
+    let samples = load.stop();
+    let soonest = samples.0.iter().filter(refused).map(|refused| refused.latency).min();
+    // Those that are refused wait for nothing.
+    assert!(soonest.unwrap() < Duration::from_millis(200), "{soonest:?}");
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed_and_those_there_are_served() {
+    let served = Served::with(&[EDGE], &["--max-connections", "3"]);
+    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let connect = || TcpStream::connect(served.tidegate.grpc).unwrap();
+    let two = [connect(), connect()];
+    wait_for_metric(&served, CONNECTIONS, |connections| connections == 3.0);
+    for _ in 0..10 {
+        let mut more = connect();
+        // An end or a reset: nothing is said.
+        assert_eq!(more.read(&mut [0; 10]).unwrap_or(0), 0);
+    }
+    assert_eq!(metric(&served, SHED_CONNECTIONS), 10.0);
+    drop(two);
+    wait_for_metric(&served, CONNECTIONS, |connections| connections == 1.0);
+    load.go_on_for(Duration::from_millis(100));
+    let samples = load.stop();
+    assert!(samples.all_answered(), "{:?}", samples.errors().first());
+}
+
+#[tokio::test]
+async fn who_connects_and_says_nothing_or_too_little_is_closed() {
+    let served = Served::with(&[EDGE], &[]);
+    let (grpc, http) = (served.tidegate.grpc, served.tidegate.http);
+    let soon = Duration::from_secs(20);
+    tokio::join!(
+        closes_after(grpc, b"", soon),
+        closes_after(grpc, b"PRI * HTTP/2.0\r\n", soon),
+        closes_after(grpc, b"GET / HTTP/1.1\r\n\r\n", soon),
+        closes_after(http, b"", soon),
+        closes_after(http, b"GET /", soon),
+    );
+}
+
+#[test]
+fn ten_thousand_idle_connections_take_little_and_others_are_served() {
+    const IDLE: u64 = 10_000;
+    const EACH_KIB_MAX: u64 = 40;
+    allow_open_files(IDLE + 4_000);
+    let served = Served::with(&[EDGE], &[]);
+    let load = Load::start(served.tidegate.grpc, 200, &asked());
+    let before_kib = served.tidegate.resident_kib();
+    let connect = |_| {
+        let mut stream = TcpStream::connect(served.tidegate.grpc).unwrap();
+        stream.write_all(HELLO).unwrap();
+        stream
+    };
+    let idle: Vec<_> = (0..IDLE).map(connect).collect();
+    #[allow(clippy::cast_precision_loss)] // a count
+    let there = |connections| connections > IDLE as f64;
+    wait_for_metric(&served, CONNECTIONS, there);
+    let each_kib = (served.tidegate.resident_kib() - before_kib) / IDLE;
+    let all_there = load.now();
+    load.go_on_for(Duration::from_secs(1));
+    let samples = load.stop();
+    let p99 = samples.between(all_there, Duration::MAX).p99();
+    println!("{each_kib} KiB a connection, and a neighbour's p99 is {p99:?}");
+    assert!(each_kib <= EACH_KIB_MAX, "{each_kib} KiB a connection");
+    assert!(samples.all_answered() && p99 < P99_MAX, "{p99:?}");
+    drop(idle);
+    wait_for_metric(&served, CONNECTIONS, |connections| connections == 0.0);
+}
+
+#[test]
+fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
+    const RESIDENT_KIB_MAX: u64 = 400 << 10;
+    allow_open_files(14_000);
+    let kinds = [
+        Abuse::EndlessHeaders,
+        Abuse::Resets,
+        Abuse::SlowReader,
+        Abuse::SlowMessages,
+        Abuse::HugeMessages,
+    ];
+    let served = Served::with(&[EDGE], &[]);
+    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let abusers = Abusers::start(served.tidegate.grpc, &kinds, 1_000 / kinds.len());
+    let shed = |reason| metric(&served, &format!("rate_limit_shed_total{{reason=\"{reason}\"}}"));
+    let start = load.now();
+    let most_kib = most_kib(&served, || {
+        let some_time = load.now() - start > Duration::from_secs(5) && abusers.turns() > 500;
+        some_time && shed("flood") > 0.0 && shed("stalled") > 0.0
+    });
+    drop(abusers);
+    let samples = load.stop();
+    println!("{most_kib} KiB at most, p99 {:?}", samples.p99());
+    assert!(most_kib < RESIDENT_KIB_MAX, "{most_kib} KiB");
+    assert!(samples.all_answered() && samples.p99() < P99_MAX, "{:?}", samples.p99());
+}
+
+#[test]
+fn abusive_connections_to_the_pages_take_bounded_memory_and_calls_are_served() {
+    const RESIDENT_KIB_MAX: u64 = 250 << 10;
+    let kinds = [Abuse::EndlessHeadersOfPages, Abuse::SlowBodies, Abuse::UnreadPages];
+    let served = Served::with(&[EDGE], &[]);
+    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let abusers = Abusers::start(served.tidegate.http, &kinds, 200);
+    let start = load.now();
+    let most_kib = most_kib(&served, || load.now() - start > Duration::from_secs(4));
+    assert!(abusers.turns() > 100, "some are thrown out: {}", abusers.turns());
+    // The pages themselves have an answer all the while.
+    assert!(metric(&served, CONNECTIONS) >= 1.0);
+    drop(abusers);
+    let samples = load.stop();
+    println!("{most_kib} KiB at most, p99 {:?}", samples.p99());
+    assert!(most_kib < RESIDENT_KIB_MAX, "{most_kib} KiB");
+    assert!(samples.all_answered() && samples.p99() < P99_MAX, "{:?}", samples.p99());
+}

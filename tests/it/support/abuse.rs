@@ -1,0 +1,293 @@
+//! Callers that want the service's memory and time, and give nothing for it.
+//!
+//! They write bytes of their own making into plain connections: a fixed number, so that what is
+//! not taken from them waits here in no queue.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::oneshot;
+use tokio::time::{interval, timeout};
+
+use super::client::request;
+use super::fleet::framed;
+
+/// What begins an HTTP/2 connection: the preface and empty SETTINGS.
+pub const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// The same, with an initial window of no bytes.
+const HELLO_OF_A_SLOW_READER: &[u8] =
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+
+const CHECK: &str = "/tidegate.v1.RateLimitService/CheckRateLimit";
+
+/// How soon a caller that was thrown out, or has done what it wanted, comes again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How often one goes on that does something again and again.
+const PACE: Duration = Duration::from_millis(250);
+
+/// How long one stays whom nobody throws out.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Calls of one slow reader.
+const CALLS: u32 = 50;
+
+/// Messages whose parts so far fit the windows that the service gives at first, and later.
+const MESSAGES: u32 = 16;
+const MESSAGE_PARTS: usize = 15;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// What they do.
+#[derive(Clone, Copy, Debug)]
+pub enum Abuse {
+    /// Header blocks that never end.
+    EndlessHeaders,
+    /// Calls that are taken back at once.
+    Resets,
+    /// Calls whose answers are never read.
+    SlowReader,
+    /// Messages that trickle in, and claim to have 4 MiB.
+    SlowMessages,
+    /// Messages that claim to have 1 GiB.
+    HugeMessages,
+    /// HTTP/1: headers that never end.
+    EndlessHeadersOfPages,
+    /// HTTP/1: bodies that trickle in.
+    SlowBodies,
+    /// HTTP/1: pages that are asked for and never read.
+    UnreadPages,
+}
+
+/// Callers at work until they are dropped.
+pub struct Abusers {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    turns: Arc<AtomicU64>,
+}
+
+impl Abusers {
+    /// So many connections of each kind, on a thread of their own.
+    pub fn start(addr: SocketAddr, kinds: &[Abuse], each: usize) -> Self {
+        let (end, ended) = oneshot::channel();
+        let turns = Arc::new(AtomicU64::new(0));
+        let (kinds, counted) = (kinds.to_vec(), Arc::clone(&turns));
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                for kind in kinds {
+                    for _ in 0..each {
+                        tokio::spawn(go_on(addr, kind, Arc::clone(&counted)));
+                    }
+                }
+                // What is told is only the end.
+                let _ = ended.await;
+            });
+        });
+        Self { end: Some(end), thread: Some(thread), turns }
+    }
+
+    /// How often one of them began anew.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Abusers {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn go_on(addr: SocketAddr, kind: Abuse, turns: Arc<AtomicU64>) {
+    let mut again = interval(AGAIN);
+    loop {
+        again.tick().await;
+        let Ok(stream) = TcpStream::connect(addr).await else { continue };
+        // How a turn ends is the service's concern.
+        let _ = timeout(PATIENCE, turn(kind, stream)).await;
+        turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends when the connection does, or after the last byte.
+async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
+    let reads = !matches!(kind, Abuse::SlowReader | Abuse::UnreadPages);
+    let (read, write) = stream.into_split();
+    let write = async move {
+        match kind {
+            Abuse::EndlessHeaders => endless_headers(write).await,
+            Abuse::Resets => resets(write).await,
+            Abuse::SlowReader => slow_reader(write).await,
+            Abuse::SlowMessages => slow_messages(write).await,
+            Abuse::HugeMessages => huge_messages(write).await,
+            Abuse::EndlessHeadersOfPages => {
+                trickle(write, b"GET /healthz HTTP/1.1\r\nx-abuse: ").await
+            }
+            Abuse::SlowBodies => {
+                trickle(write, b"POST /json HTTP/1.1\r\ncontent-length: 4000000\r\n\r\n{").await
+            }
+            Abuse::UnreadPages => unread_pages(write).await,
+        }
+    };
+    if reads {
+        tokio::select! {
+            written = write => written,
+            () = discard(read) => Ok(()),
+        }
+    } else {
+        write.await
+    }
+}
+
+/// Ends with the connection.
+async fn discard(mut read: OwnedReadHalf) {
+    let mut bytes = [0; 1 << 10];
+    while read.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a frame is small").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The headers of a call, each spelt out: nothing is in the table that they could refer to.
+fn head(stream: u32) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let mut block = vec![0x83, 0x86, 0x04];
+    block.extend(text(CHECK));
+    block.push(0x01);
+    block.extend(text("abused"));
+    block.extend([0x0f, 0x10]);
+    block.extend(text("application/grpc"));
+    frame(HEADERS, END_HEADERS, stream, &block)
+}
+
+/// Stream ids of callers: odd.
+fn streams(count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(|number| 2 * number + 1)
+}
+
+async fn endless_headers(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    write.write_all(&frame(HEADERS, 0, 1, &[])).await?;
+    // A literal that is not indexed: "x-abuse" and a long value, cut at the frame's end.
+    let mut part = b"\0\x07x-abuse\x7f\xf0\x07".to_vec();
+    part.resize(1 << 10, b'a');
+    let part = frame(CONTINUATION, 0, 1, &part);
+    let mut pace = interval(PACE);
+    loop {
+        pace.tick().await;
+        write.write_all(&part).await?;
+    }
+}
+
+async fn resets(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    let taken_back = |stream| [head(stream), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat();
+    let mut pace = interval(PACE);
+    let mut calls = streams(10_000).map(taken_back);
+    loop {
+        pace.tick().await;
+        // All in one write, so that they are taken back before anybody has looked at them.
+        let some: Vec<u8> = calls.by_ref().take(100).flatten().collect();
+        if some.is_empty() {
+            return Ok(());
+        }
+        write.write_all(&some).await?;
+    }
+}
+
+async fn slow_reader(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO_OF_A_SLOW_READER).await?;
+    let message = framed(&request("edge").about("k", "unread").check());
+    for stream in streams(CALLS) {
+        write.write_all(&head(stream)).await?;
+        write.write_all(&frame(DATA, END_STREAM, stream, &message)).await?;
+    }
+    // A little now and then, or nothing would tell that the connection is gone.
+    let mut pace = interval(PACE);
+    loop {
+        pace.tick().await;
+        write.write_all(&frame(6, 0, 0, b"a ping..")).await?;
+    }
+}
+
+async fn slow_messages(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    for stream in streams(MESSAGES) {
+        write.write_all(&head(stream)).await?;
+        write.write_all(&frame(DATA, 0, stream, b"\0\0\x3f\xff\xff")).await?;
+    }
+    let part = vec![b'a'; 3 << 10];
+    let mut pace = interval(PACE);
+    for _ in 0..MESSAGE_PARTS {
+        pace.tick().await;
+        for stream in streams(MESSAGES) {
+            write.write_all(&frame(DATA, 0, stream, &part)).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn huge_messages(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    let part = vec![b'a'; 15 << 10];
+    let mut pace = interval(PACE);
+    for stream in streams(MESSAGES) {
+        pace.tick().await;
+        write.write_all(&head(stream)).await?;
+        write.write_all(&frame(DATA, 0, stream, b"\0\x40\0\0\0")).await?;
+        for _ in 0..4 {
+            write.write_all(&frame(DATA, 0, stream, &part)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// HTTP/1 of which more and more comes.
+async fn trickle(mut write: OwnedWriteHalf, begin: &[u8]) -> io::Result<()> {
+    write.write_all(begin).await?;
+    let part = vec![b'a'; 8 << 10];
+    let mut pace = interval(PACE);
+    loop {
+        pace.tick().await;
+        write.write_all(&part).await?;
+    }
+}
+
+async fn unread_pages(mut write: OwnedWriteHalf) -> io::Result<()> {
+    for _ in 0..1_000 {
+        write.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await?;
+    }
+    std::future::pending().await
+}
+
+/// Waits until the service closes a connection on which `bytes` were sent.
+///
+/// # Panics
+/// When it does not.
+pub async fn closes_after(addr: SocketAddr, bytes: &[u8], within: Duration) {
+    let mut stream = TcpStream::connect(addr).await.expect("the service listens");
+    stream.write_all(bytes).await.expect("bytes can be sent");
+    let mut said = vec![];
+    let end = timeout(within, stream.read_to_end(&mut said)).await;
+    // Closed, or reset.
+    assert!(end.is_ok(), "still open after {within:?}");
+}
