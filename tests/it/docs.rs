@@ -263,7 +263,8 @@ fn the_book_is_short_and_names_all_its_pages() {
     let contents = text("docs/README.md");
     for page in pages().iter().filter(|page| page.starts_with("docs/")) {
         let name = page.trim_start_matches("docs/");
-        assert!(name == "README.md" || contents.contains(&format!("({name})")), "{page}");
+        let is_named = name == "README.md" || contents.contains(&format!("({name})"));
+        assert!(is_named, "docs/README.md does not name {page}");
         let lines = text(page).lines().count();
         assert!(lines <= 350, "{page}: {lines} lines are too many to read");
     }
