@@ -8,6 +8,7 @@ mod codec;
 mod message;
 pub mod routes;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Request as HttpRequest, Response as HttpResponse};
@@ -51,6 +52,9 @@ pub struct Shared {
     pub open: Room,
 }
 
+/// A call that is being answered. Boxed where it is made: it is large, and moves a few times.
+pub type Answering = Pin<Box<dyn Future<Output = HttpResponse<Body>> + Send>>;
+
 impl Grpc {
     /// Takes calls within `bounds`, as many at once as `shared` allows. Envoy is answered in `style`.
     pub const fn new(service: Service, bounds: Bounds, style: Style, shared: Shared) -> Self {
@@ -68,10 +72,7 @@ impl Grpc {
     }
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
-    pub fn should_rate_limit(
-        self: Arc<Self>,
-        call: HttpRequest<Incoming>,
-    ) -> impl Future<Output = HttpResponse<Body>> + Send {
+    pub fn should_rate_limit(self: Arc<Self>, call: HttpRequest<Incoming>) -> Answering {
         let style = self.style;
         self.answer((call, Method::ShouldRateLimit), Request::from_envoy, move |request, answer| {
             Reply::of(request, answer, style)
@@ -79,20 +80,14 @@ impl Grpc {
     }
 
     /// `tidegate.v1.RateLimitService/CheckRateLimit`.
-    pub fn check_rate_limit(
-        self: Arc<Self>,
-        call: HttpRequest<Incoming>,
-    ) -> impl Future<Output = HttpResponse<Body>> + Send {
+    pub fn check_rate_limit(self: Arc<Self>, call: HttpRequest<Incoming>) -> Answering {
         self.answer((call, Method::CheckRateLimit), Request::from_check, |_, answer| {
             check_response(answer)
         })
     }
 
     /// `tidegate.v1.RateLimitService/GetQuota`.
-    pub fn get_quota(
-        self: Arc<Self>,
-        call: HttpRequest<Incoming>,
-    ) -> impl Future<Output = HttpResponse<Body>> + Send {
+    pub fn get_quota(self: Arc<Self>, call: HttpRequest<Incoming>) -> Answering {
         self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
             api::GetQuotaResponse {
                 statuses: answer.statuses.iter().map(limit_status).collect(),
@@ -101,29 +96,31 @@ impl Grpc {
         })
     }
 
-    async fn answer<T: Message + 'static>(
+    fn answer<T: Message + 'static>(
         self: Arc<Self>,
         (call, method): (HttpRequest<Incoming>, Method),
         read: Read,
-        write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
-    ) -> HttpResponse<Body> {
+        write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync + 'static,
+    ) -> Answering {
         let tracing = self.service.tracing();
         let Some(span) = tracing.and_then(|tracing| tracing.call(method, call.headers())) else {
-            return self.decide(call, read, write, Occasion::now()).await;
+            return Box::pin(self.decide(call, read, write, Occasion::now()));
         };
-        let write = |request: &Request, answer: &Answer<'_>| {
-            answer.tell(&span);
-            write(request, answer)
-        };
-        let occasion = Occasion::traced(span.parent());
-        let answer = Box::pin(self.decide(call, read, write, occasion)).await;
-        let status = Status::from_header_map(answer.headers());
-        span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
-        answer
+        Box::pin(async move {
+            let write = |request: &Request, answer: &Answer<'_>| {
+                answer.tell(&span);
+                write(request, answer)
+            };
+            let occasion = Occasion::traced(span.parent());
+            let answer = Box::pin(self.decide(call, read, write, occasion)).await;
+            let status = Status::from_header_map(answer.headers());
+            span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
+            answer
+        })
     }
 
     async fn decide<T: Message + 'static>(
-        &self,
+        self: Arc<Self>,
         call: HttpRequest<Incoming>,
         read: Read,
         write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
@@ -132,14 +129,23 @@ impl Grpc {
         let codec = Codec::<T>::new(read, self.bounds);
         let decide = tower::service_fn(|call: Call<Result<Request, RequestError>>| async {
             let request = call.into_inner();
-            let request = request.map_err(|error| status_of(DecideError::Request(error)))?;
+            let request = request.map_err(|error| self.refuse(DecideError::Request(error)))?;
             let _place = self.admit()?;
             let snapshot = self.service.snapshot();
             let answer = self.service.decide(&snapshot, &request, occasion.clone()).await;
-            Ok(Response::new(write(&request, &answer.map_err(status_of)?)))
+            Ok(Response::new(write(&request, &answer.map_err(|error| self.refuse(error))?)))
         });
         let call = call.map(|body| OneMessage::new(body, self.shared.room.clone()));
         tonic::server::Grpc::new(codec).unary(decide, call).await
+    }
+
+    fn refuse(&self, error: DecideError) -> Status {
+        let failures = &self.service.metrics().failures;
+        match &error {
+            DecideError::Request(_) => failures.request.increment(1),
+            DecideError::Store(_) => failures.store.increment(1),
+        }
+        status_of(error)
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {

@@ -16,7 +16,6 @@ use crate::limit::{Limit, Shape, format_period};
 use crate::request::Bounds;
 use crate::rules::{Domain, Role, Rule, RuleLimit};
 use crate::service::{Readiness, Refusal, Service};
-use crate::store::Store;
 
 mod json;
 mod top;
@@ -84,9 +83,8 @@ async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let service = &pages.service;
     let (calls, connections) = (pages.in_use)();
     service.metrics().in_use(calls, connections);
-    if let Store::Memory(memory) = service.store() {
-        service.metrics().memory(memory.keys(), memory.evicted());
-    }
+    let memory = service.store().memory();
+    service.metrics().memory(memory.keys(), memory.evicted());
     let metrics = service.metrics().clone();
     // Thousands of series take milliseconds: not on a thread that answers requests.
     let text = tokio::task::spawn_blocking(move || metrics.render()).await.unwrap_or_default();

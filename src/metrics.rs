@@ -8,14 +8,19 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
+use parking_lot::Mutex;
+
 use crate::decide::{Enforcement, Status};
 use crate::rules::{Domain, RuleSet};
 use crate::store::{Source, StoreError};
 
 pub mod checks;
+mod counts;
+mod process;
 pub mod top;
 
 use checks::{Checks, Series};
+pub use counts::{Charges, Failures, LogLines, SpanCounts};
 use top::Top;
 
 const DECISIONS: &str = "rate_limit_decision_total";
@@ -29,10 +34,10 @@ const RELOADED_WELL: &str = "rate_limit_config_last_reload_successful";
 const SHED: &str = "rate_limit_shed_total";
 const IN_FLIGHT: &str = "rate_limit_in_flight";
 const CONNECTIONS: &str = "rate_limit_connections";
+const CONFIG_INFO: &str = "rate_limit_config_info";
+const RUN_REQUESTS: &str = "rate_limit_store_run_requests";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
-const SPANS: &str = "rate_limit_spans_total";
-const DECISION_LOG: &str = "rate_limit_decision_log_lines_total";
 const BUILD_INFO: &str = "tidegate_build_info";
 
 /// The dimension of limits that requests bring.
@@ -47,6 +52,9 @@ const BUCKETS: [f64; 14] = [
     1.0,
 ];
 
+/// Requests, to the default of `--store-batch-max` and somewhat beyond.
+const RUN_BUCKETS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
 /// Where everything is counted.
 #[derive(Clone)]
 pub struct Metrics {
@@ -56,9 +64,13 @@ pub struct Metrics {
     pub decision_seconds: Histogram,
     /// One script run.
     pub evalsha_seconds: Histogram,
+    /// Requests that one script run decides.
+    pub run_requests: Histogram,
     /// Whether the store decides.
     pub store_up: Gauge,
     errors: Vec<(&'static str, Counter)>,
+    /// The hash of what is in force.
+    config: Arc<Mutex<String>>,
     reloads: Counter,
     reloads_refused: Counter,
     reloaded_at: Gauge,
@@ -68,6 +80,10 @@ pub struct Metrics {
     connections: Gauge,
     memory_keys: Gauge,
     memory_evicted: Counter,
+    /// Calls without a decision.
+    pub failures: Failures,
+    /// Hits that the store got to know later, or never.
+    pub charges: Charges,
     /// Spans of traces.
     pub spans: SpanCounts,
     /// Lines of the decision log.
@@ -76,28 +92,6 @@ pub struct Metrics {
     pub checks: Arc<Checks>,
     /// Who is rejected most.
     pub top: Arc<Top>,
-}
-
-/// What became of lines of the decision log.
-#[derive(Clone)]
-pub struct LogLines {
-    /// Written.
-    pub written: Counter,
-    /// Not made, for there were enough in that second.
-    pub over_rate: Counter,
-    /// Made, and too many for whoever reads them.
-    pub lost: Counter,
-}
-
-/// What became of spans.
-#[derive(Clone, Debug)]
-pub struct SpanCounts {
-    /// The collector has them.
-    pub exported: Counter,
-    /// It could not be reached, or refused them.
-    pub failed: Counter,
-    /// Too many waited to be sent.
-    pub dropped: Counter,
 }
 
 /// What was sent away for want of room.
@@ -200,6 +194,7 @@ impl Metrics {
     pub fn new(values_max: usize) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
+            .set_buckets_for_metric(Matcher::Full(RUN_REQUESTS.to_owned()), &RUN_BUCKETS)?
             .build_recorder();
         let handle = recorder.handle();
         let recorder = Arc::new(recorder);
@@ -211,8 +206,10 @@ impl Metrics {
                 handle,
                 decision_seconds: histogram!(DECISION_SECONDS),
                 evalsha_seconds: histogram!(REDIS_SECONDS, "operation" => "evalsha"),
+                run_requests: histogram!(RUN_REQUESTS),
                 store_up: gauge!(STORE_UP),
                 errors: StoreError::kinds().map(error).collect(),
+                config: Arc::default(),
                 reloads: counter!(RELOADS, "result" => "success"),
                 reloads_refused: counter!(RELOADS, "result" => "failure"),
                 reloaded_at: gauge!(RELOADED_AT),
@@ -222,6 +219,8 @@ impl Metrics {
                 connections: gauge!(CONNECTIONS),
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
+                failures: Failures::new(),
+                charges: Charges::new(),
                 spans: SpanCounts::new(),
                 decision_log: LogLines::new(),
                 checks: Arc::new(Checks::new(values_max)),
@@ -234,9 +233,10 @@ impl Metrics {
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
+        with_local_recorder(&*self.recorder, process::collect);
         let mut text = self.handle.render();
         self.checks.render(&mut text);
-        text
+        text + &config_info(&self.config.lock())
     }
 
     /// Keeps histograms small; to be called every few seconds.
@@ -257,9 +257,10 @@ impl Metrics {
         }
     }
 
-    /// Notes that limits were put in force.
+    /// Notes that limits of this hash were put in force.
     #[allow(clippy::cast_precision_loss)] // seconds
-    pub fn loaded(&self, now_ms: u64) {
+    pub fn loaded(&self, hash: &str, now_ms: u64) {
+        hash.clone_into(&mut self.config.lock());
         self.reloads.increment(1);
         self.reloaded_at.set((now_ms / 1_000) as f64);
         self.reloaded_well.set(1.0);
@@ -291,11 +292,21 @@ impl Metrics {
     }
 }
 
+/// Spelled here, for the exporter would keep the series of every hash that there ever was.
+fn config_info(hash: &str) -> String {
+    let about = "1, labelled with the hash of the limits in force";
+    format!(
+        "# HELP {CONFIG_INFO} {about}\n# TYPE {CONFIG_INFO} gauge\n{CONFIG_INFO}{{hash=\"{hash}\"}} 1\n\n"
+    )
+}
+
 fn describe() {
     use metrics::{Unit::Seconds, describe_counter, describe_gauge, describe_histogram};
     describe_counter!(DECISIONS, "Requests decided");
     describe_histogram!(DECISION_SECONDS, Seconds, "From a request's arrival to its decision");
     describe_histogram!(REDIS_SECONDS, Seconds, "Operations on Redis");
+    describe_histogram!(RUN_REQUESTS, "Requests that one script run decides");
+    process::describe();
     describe_gauge!(STORE_UP, "1 while the store decides, else 0");
     describe_counter!(STORE_ERRORS, "Decisions that the store could not make");
     describe_counter!(RELOADS, "Readings of the limits files, by what came of them");
@@ -304,27 +315,9 @@ fn describe() {
     describe_counter!(SHED, "Calls and connections sent away for want of room, by reason");
     describe_gauge!(IN_FLIGHT, "Calls that are being decided");
     describe_gauge!(CONNECTIONS, "Connections on the gRPC port");
-    describe_gauge!(MEMORY_KEYS, "Counters in the memory store");
+    describe_gauge!(MEMORY_KEYS, "Counters in memory: the store's, or the fallback's");
     describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
-    describe_counter!(SPANS, "Spans of traces, by what became of them");
-    describe_counter!(DECISION_LOG, "Lines of the decision log, by what became of them");
     describe_gauge!(BUILD_INFO, "1, labelled with the version");
-}
-
-impl SpanCounts {
-    fn new() -> Self {
-        let [exported, failed, dropped] =
-            ["exported", "failed", "dropped"].map(|result| counter!(SPANS, "result" => result));
-        Self { exported, failed, dropped }
-    }
-}
-
-impl LogLines {
-    fn new() -> Self {
-        let [written, over_rate, lost] = ["written", "over_rate", "lost"]
-            .map(|result| counter!(DECISION_LOG, "result" => result));
-        Self { written, over_rate, lost }
-    }
 }
 
 impl DomainMetrics {

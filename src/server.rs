@@ -94,7 +94,7 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     rules.warnings().for_each(|warning| tracing::warn!("{warning}"));
     let stores = Stores::of(&settings, &metrics)?;
     let load = Load::of(&files, 1, SystemClock.now_ms());
-    metrics.loaded(load.at_ms);
+    metrics.loaded(&load.hash, load.at_ms);
     let rules = Arc::new(Rules::new(rules, load, &metrics, settings.spelling()?));
     let reload = Reload::start(&settings, &files, Arc::clone(&rules), metrics.clone());
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;

@@ -219,6 +219,14 @@ impl Store {
         }
     }
 
+    /// The counters in this process: all, or those of the fallback.
+    pub fn memory(&self) -> &MemoryStore {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Redis(redis) => redis.fallback_memory(),
+        }
+    }
+
     /// Waits until there is a connection to the store, where it needs one.
     ///
     /// # Errors

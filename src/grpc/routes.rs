@@ -2,8 +2,7 @@
 //!
 //! The rate limit services go round tonic's router, which costs as much as a decision.
 
-use std::future::{Future, ready};
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use tonic::codegen::Service;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
-use super::Grpc;
 use super::calls::{Answered, Calls};
+use super::{Answering, Grpc};
 
 /// Everything on the gRPC port.
 pub struct Routes<H, R> {
@@ -27,9 +26,6 @@ pub struct Routes<H, R> {
     /// `grpc.reflection.v1.ServerReflection`.
     pub reflection: ServerReflectionServer<R>,
 }
-
-/// A call that is being answered. Boxed where it is made: it is large, and moves a few times.
-type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 impl<H: Health, R: ServerReflection> Routes<H, R> {
     /// Answers one of a connection's `calls`, within the time that its caller gives it.
@@ -68,12 +64,10 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         let grpc = || Arc::clone(&self.grpc);
         match call.uri().path() {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-                Box::pin(grpc().should_rate_limit(call))
+                grpc().should_rate_limit(call)
             }
-            "/tidegate.v1.RateLimitService/CheckRateLimit" => {
-                Box::pin(grpc().check_rate_limit(call))
-            }
-            "/tidegate.v1.RateLimitService/GetQuota" => Box::pin(grpc().get_quota(call)),
+            "/tidegate.v1.RateLimitService/CheckRateLimit" => grpc().check_rate_limit(call),
+            "/tidegate.v1.RateLimitService/GetQuota" => grpc().get_quota(call),
             path if path.starts_with("/grpc.health.v1.Health/") => {
                 let answer = self.health.clone().call(call);
                 Box::pin(async { answer.await.unwrap_or_else(|never| match never {}) })

@@ -83,7 +83,10 @@ async fn answer(
 ) -> Result<(StatusCode, String), Failure> {
     let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "cannot read own messages".to_owned());
     let (request, response) = MESSAGES.as_ref().ok_or_else(broken)?;
-    let wrong = |message: String| (StatusCode::BAD_REQUEST, message);
+    let wrong = |message: String| {
+        pages.service.metrics().failures.request.increment(1);
+        (StatusCode::BAD_REQUEST, message)
+    };
     let body = whole(body).await?;
     let message = message(&body, request.clone()).map_err(wrong)?;
     drop(body);
@@ -101,6 +104,7 @@ async fn answer(
             DecideError::Request(error) => wrong(error.to_string()),
             DecideError::Store(error) => {
                 tracing::debug!(%error, "no decision");
+                pages.service.metrics().failures.store.increment(1);
                 (StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide".to_owned())
             }
         })?;

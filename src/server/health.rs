@@ -9,7 +9,6 @@ use tonic_health::server::HealthReporter;
 
 use super::life::{Follow, Phase};
 use crate::service::{Readiness, Service};
-use crate::store::Store;
 
 /// How often the store is asked whether it is there, and states that are due are dropped.
 const TICK: Duration = Duration::from_millis(500);
@@ -71,9 +70,7 @@ impl Tick {
 
     fn tidy(&self) {
         self.service.metrics().run_upkeep();
-        if let Store::Memory(memory) = self.service.store() {
-            memory.drop_due();
-        }
+        self.service.store().memory().drop_due();
     }
 
     async fn report(&self, serving: bool) {

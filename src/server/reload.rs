@@ -91,7 +91,7 @@ impl Loader {
         let load = Load::of(files, self.rules.snapshot().load.version + 1, now_ms);
         let (version, hash) = (load.version, load.hash.clone());
         self.retired.push(self.rules.replace(rules, load, &self.metrics));
-        self.metrics.loaded(now_ms);
+        self.metrics.loaded(&hash, now_ms);
         tracing::info!(version, hash, "limits were read anew and are in force");
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -23,6 +24,8 @@ pub struct Fallback {
     /// How many replicas share the limits.
     replicas: u32,
     noted: Mutex<HashMap<u128, Noted>>,
+    /// Hits that there was no room to note.
+    lost: AtomicU64,
 }
 
 /// Hits that were admitted here and that the store does not know of.
@@ -36,7 +39,7 @@ struct Noted {
 impl Fallback {
     /// Decides on `memory`, with limits divided by `replicas`.
     pub fn new(memory: Arc<MemoryStore>, replicas: u32) -> Self {
-        Self { memory, replicas: replicas.max(1), noted: Mutex::default() }
+        Self { memory, replicas: replicas.max(1), noted: Mutex::default(), lost: AtomicU64::new(0) }
     }
 
     /// The decision by `policy` over asks that failed with `error`.
@@ -74,6 +77,8 @@ impl Fallback {
         let mut noted = self.noted.lock();
         for (ask, _) in both.filter(|(ask, status)| outcome.moves(ask, status.within_limit)) {
             if noted.len() >= NOTED_MAX && !noted.contains_key(&ask.key.hash()) {
+                let lost = if ask.mode == Mode::Take { ask.hits } else { 0 };
+                self.lost.fetch_add(lost, Ordering::Relaxed);
                 continue;
             }
             let entry = noted.entry(ask.key.hash());
@@ -99,6 +104,16 @@ impl Fallback {
             (hits > 0).then_some(Ask { limit, hits, mode: Mode::Take, enforcement, key: ask.key })
         };
         noted.into_values().filter_map(charge).collect()
+    }
+
+    /// Hits that were admitted and never can be charged, since this was asked last.
+    pub fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
+    /// Where it counts.
+    pub fn memory(&self) -> &MemoryStore {
+        &self.memory
     }
 
     /// Whether there is anything to charge.

@@ -28,6 +28,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::fallback::Fallback;
+use super::memory::MemoryStore;
 use super::{Decision, Occasion, StoreError};
 use crate::clock::uptime_us;
 use crate::decide::{Ask, Enforcement, Mode};
@@ -173,6 +174,11 @@ impl RedisStore {
         first.decide_all(requests.iter().copied(), at_ms).await
     }
 
+    /// Where requests are counted that Redis does not decide.
+    pub(super) fn fallback_memory(&self) -> &MemoryStore {
+        self.shared.fallback.memory()
+    }
+
     /// Whether Redis decides: it answers and has not refused the last decision. One that has
     /// (no memory left, a replica, no permission) is asked for a decision that writes. Where it
     /// does, it is charged what was admitted without it.
@@ -218,13 +224,20 @@ impl RedisStore {
             let place = self.route.place(charge.key.as_bytes());
             (self.route.target(place), Arc::new(vec![charge.clone()]))
         };
-        let mut lost = 0;
+        let (mut failed, lost) = (0, self.shared.fallback.take_lost());
         for some in charges.chunks(CHARGES_MAX) {
             let charged = spread::on_all(some.iter().map(request), &Occasion::now()).await;
-            let failed = some.iter().zip(&charged).filter(|(_, charged)| charged.is_err());
-            lost += failed.map(|(charge, _)| charge.hits).sum::<u64>();
+            let errors = some.iter().zip(&charged).filter(|(_, charged)| charged.is_err());
+            failed += errors.map(|(charge, _)| charge.hits).sum::<u64>();
         }
-        tracing::info!(hits, lost, "charged the store what was admitted without it");
+        let counts = &self.shared.metrics.charges;
+        counts.charged.increment(hits.saturating_sub(failed));
+        counts.lost.increment(lost + failed);
+        tracing::info!(
+            hits,
+            lost = lost + failed,
+            "charged the store what was admitted without it"
+        );
     }
 
     /// Removes counters, for a replay that cleans up after itself.

@@ -93,6 +93,8 @@ async fn metrics_count_every_check_and_decision() {
     call(&caller, "other", "ip", "203.0.113.9").await;
     call(&caller, "never-configured", "ip", "203.0.113.9").await;
     caller.should(&request("edge").about("user", "alice").limited_to(1, 6)).await.unwrap();
+    caller.should(&request("edge")).await.unwrap_err();
+    assert_eq!(Page::post(served.tidegate.http, "/json", "no JSON").status, 400);
     let metrics = metrics(&served);
     let expected = [
         (checks("edge", "per_user", "allowed"), 2.0),
@@ -110,6 +112,7 @@ async fn metrics_count_every_check_and_decision() {
         (decisions("edge", "rejected", "store"), 1.0),
         (decisions("other", "allowed", "store"), 1.0),
         (decisions("unknown", "allowed", "store"), 1.0),
+        ("rate_limit_decision_failed_total{reason=\"request\"}".to_owned(), 2.0),
         ("rate_limit_store_up".to_owned(), 1.0),
         ("rate_limit_config_reload_total{result=\"success\"}".to_owned(), 1.0),
         ("rate_limit_store_errors_total{kind=\"timeout\"}".to_owned(), 0.0),
@@ -144,7 +147,20 @@ async fn the_store_in_redis_is_measured() {
     let metrics = metrics(&served);
     let runs = "redis_operation_duration_seconds_count{operation=\"evalsha\"}";
     assert!(metrics[runs] >= 3.0, "{metrics:#?}");
+    let in_runs = metrics["rate_limit_store_run_requests_sum"];
+    assert!((in_runs - 3.0).abs() < f64::EPSILON, "{metrics:#?}");
     assert!((metrics["rate_limit_store_up"] - 1.0).abs() < f64::EPSILON);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_is_measured() {
+    let served = Served::with(&[EDGE], &[]);
+    let metrics = metrics(&served);
+    for series in ["process_resident_memory_bytes", "process_open_fds", "process_threads"] {
+        assert!(metrics[series] > 0.0, "{series}: {metrics:#?}");
+    }
+    assert!(metrics["process_start_time_seconds"] > 1_700_000_000.0, "in Unix seconds");
 }
 
 #[tokio::test]

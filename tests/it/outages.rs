@@ -23,10 +23,13 @@ fn served(redis: &RedisServer, more: &[&str]) -> Served {
 
 /// Requests that the store did not decide, by the kind of why.
 fn store_errors(served: &Served, kind: &str) -> u64 {
-    let name = format!("rate_limit_store_errors_total{{kind=\"{kind}\"}} ");
+    metric(served, &format!("rate_limit_store_errors_total{{kind=\"{kind}\"}}"))
+}
+
+fn metric(served: &Served, series: &str) -> u64 {
     let metrics = served.page("/metrics").body;
-    let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
-    count.unwrap_or_else(|| panic!("{name}{metrics}")).parse().unwrap()
+    let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    metrics.lines().find_map(value).unwrap_or_else(|| panic!("{series}{metrics}"))
 }
 
 async fn left(caller: &Caller, name: &str) -> u64 {
@@ -74,6 +77,10 @@ async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
     until_the_store_decides(&caller).await;
     // The server came back empty: three hits are charged, and three are left.
     until("what was admitted is charged", async || left(&caller, "a").await == 3).await;
+    let charged = || metric(&served, "rate_limit_fallback_charged_total");
+    // With those of callers that asked whether it is back.
+    until("it is counted", async || charged() >= 3).await;
+    assert!(metric(&served, "rate_limit_memory_keys") >= 1, "the fallback counts in memory");
     assert!(asked(&caller, "a").await.0);
     until("one more is taken", async || left(&caller, "a").await == 2).await;
     let lines = |of: &str| served.tidegate.log().matches(of).count();
@@ -105,6 +112,8 @@ async fn a_domain_says_what_its_requests_get() {
     assert!(allows("local").await && !allows("local").await);
     let error = caller.check(&request("error").about("user", "a")).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
+    assert_eq!(metric(&served, "rate_limit_decision_failed_total{reason=\"store\"}"), 1);
+    assert_eq!(metric(&served, "rate_limit_fallback_lost_total"), 0);
     assert_eq!(served.page("/readyz").status, 200, "the default is local");
     let metrics = served.page("/metrics").body;
     for (domain, decision, count) in

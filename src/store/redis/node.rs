@@ -162,6 +162,8 @@ impl Node {
         let sent_us = uptime_us();
         let at_ms = run.first().and_then(|first| first.occasion.at_ms);
         let requests = run.iter().map(|waiting| &waiting.asks[..]);
+        let requests_count = u32::try_from(run.len()).unwrap_or(u32::MAX);
+        self.shared.metrics.run_requests.record(f64::from(requests_count));
         let decided = self.decide_run(requests, at_ms, asking).await;
         trace(&run, sent_us, decided.as_ref().err());
         match decided {

@@ -2,13 +2,22 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::{Loaded, file_of, limits, replace};
 use crate::support::tidegate::Tidegate;
+
+/// Of what is in force, as `/limits` says.
+fn hash(loaded: &Loaded) -> String {
+    let limits: Value = serde_json::from_str(&loaded.page("/limits")).unwrap();
+    limits["hash"].as_str().unwrap().to_owned()
+}
 
 #[test]
 fn a_refused_file_is_told_everywhere_until_it_is_mended() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
+    let hash = hash(&loaded);
     replace(&path, &limits(2_000_000).replacen("period: 36500d", "period: 7x", 1));
     let place = format!("{}:3:41: ", path.display());
     loaded.wait_for_page("/readyz", &place);
@@ -22,6 +31,7 @@ fn a_refused_file_is_told_everywhere_until_it_is_mended() {
         "rate_limit_config_reload_total{result=\"failure\"} 1\n",
         "rate_limit_config_reload_total{result=\"success\"} 1\n",
         "rate_limit_config_last_reload_successful 0\n",
+        &format!("rate_limit_config_info{{hash=\"{hash}\"}} 1\n"),
     ] {
         let metrics = loaded.page("/metrics");
         assert!(metrics.contains(series), "{series}{metrics}");
@@ -30,7 +40,13 @@ fn a_refused_file_is_told_everywhere_until_it_is_mended() {
     loaded.tells(2_000_000);
     assert_eq!(loaded.page("/readyz"), "ready\n");
     assert!(loaded.page("/limits").contains("\"refused\":null"));
-    assert!(loaded.page("/metrics").contains("rate_limit_config_last_reload_successful 1\n"));
+    let metrics = loaded.page("/metrics");
+    assert!(metrics.contains("rate_limit_config_last_reload_successful 1\n"));
+    let info: Vec<_> =
+        metrics.lines().filter(|l| l.starts_with("rate_limit_config_info{")).collect();
+    let (new, old) = (self::hash(&loaded), hash);
+    assert!(new != old, "other limits have another hash");
+    assert_eq!(info, [format!("rate_limit_config_info{{hash=\"{new}\"}} 1")]);
     let samples = loaded.finish();
     let kept = |limit| [1_000_000, 2_000_000].contains(&limit);
     assert!(samples.0.iter().all(|sample| kept(sample.limits.0)), "no other limits were told");
