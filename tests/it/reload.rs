@@ -16,8 +16,9 @@ use crate::support::load::{Load, Samples};
 use crate::support::process;
 use crate::support::tidegate::Tidegate;
 
-/// Until changed limits are in force.
-const IN_FORCE: Duration = Duration::from_secs(1);
+/// Until changed limits are in force. Promised is a second, and alone this takes 0.02 to 0.3; here all
+/// other tests have the processors too.
+const IN_FORCE: Duration = Duration::from_secs(5);
 
 /// For what only must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(20);
