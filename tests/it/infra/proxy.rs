@@ -47,7 +47,7 @@ fn all_passes_both_ways_however_large_and_connections_are_counted() {
 fn replies_are_delayed_each_by_itself() {
     let (_server, proxy) = started();
     let mut one = connect(&proxy);
-    let delay = Duration::from_millis(100);
+    let delay = Duration::from_millis(400);
     proxy.set(Mode::DelayReplies(delay));
     let start = Instant::now();
     for at in 0..10 {
