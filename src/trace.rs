@@ -93,11 +93,13 @@ impl Tracing {
     /// The span of a call that arrives with these headers, if it is sampled.
     pub fn call(&self, method: Method, headers: &HeaderMap) -> Option<Box<CallSpan>> {
         let above = self.traceparent.extract_with_context(&Context::new(), &Headers(headers));
-        let builder = SpanBuilder::from_name(method.name())
-            .with_kind(SpanKind::Server)
-            .with_attributes(method.attributes());
-        let span = self.tracer.build_with_context(builder, &above);
-        span.is_recording().then(|| Box::new(CallSpan::of(span, self.tracer.clone())))
+        let builder = SpanBuilder::from_name(method.name()).with_kind(SpanKind::Server);
+        let mut span = self.tracer.build_with_context(builder, &above);
+        if !span.is_recording() {
+            return None;
+        }
+        span.set_attributes(method.attributes());
+        Some(Box::new(CallSpan::of(span, self.tracer.clone())))
     }
 
     /// Sends what waits, within this time; spans that end later are lost.
