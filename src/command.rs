@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod check;
+mod dial;
 pub mod migrate;
 pub mod query;
 pub mod reset;

@@ -28,4 +28,5 @@ pub mod server;
 pub mod service;
 pub mod settings;
 pub mod store;
+pub mod tls;
 pub mod trace;

@@ -17,10 +17,12 @@ use crate::store::{Source, StoreError};
 pub mod checks;
 mod counts;
 mod process;
+mod tls;
 pub mod top;
 
 use checks::{Checks, Series};
 pub use counts::{Charges, Failures, LogLines, SpanCounts};
+pub use tls::TlsMetrics;
 use top::Top;
 
 const DECISIONS: &str = "rate_limit_decision_total";
@@ -272,6 +274,11 @@ impl Metrics {
         self.reloaded_well.set(0.0);
     }
 
+    /// Those of a port with TLS.
+    pub fn tls(&self, port: &'static str) -> TlsMetrics {
+        with_local_recorder(&*self.recorder, || TlsMetrics::new(port))
+    }
+
     /// Counts what is sent away.
     pub const fn shed(&self, shed: Shed) -> &Counter {
         &self.shed[shed as usize]
@@ -312,6 +319,7 @@ fn describe() {
     describe_counter!(RELOADS, "Readings of the limits files, by what came of them");
     describe_gauge!(RELOADED_AT, Seconds, "When limits were last put in force, in Unix seconds");
     describe_gauge!(RELOADED_WELL, "1 while the newest limits are in force, 0 while refused");
+    tls::describe();
     describe_counter!(SHED, "Calls and connections sent away for want of room, by reason");
     describe_gauge!(IN_FLIGHT, "Calls that are being decided");
     describe_gauge!(CONNECTIONS, "Connections on the gRPC port");

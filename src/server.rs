@@ -1,14 +1,18 @@
 //! Binds, wires, serves, drains.
 
 mod admin;
+mod certificates;
+mod doors;
 mod health;
 mod life;
 mod listen;
 mod pages;
 mod parts;
 mod reload;
+mod socket;
 mod stream;
 mod talk;
+mod tls;
 mod worker;
 
 use std::future::Future;
@@ -35,10 +39,10 @@ use crate::room::Room;
 use crate::rules::parse::{Files, rules_of};
 use crate::rules::reload::Notice;
 use crate::service::{Load, Rules, Service};
-use crate::settings::{Connections, Serve};
+use crate::settings::{Address, Connections, Serve};
 use health::Tick;
 use life::{Follow, Life, Phase};
-use listen::{Door, Places};
+use listen::Door;
 use pages::Answers;
 use parts::{Parts, Stores};
 use reload::Reload;
@@ -87,7 +91,7 @@ pub struct Bound {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics =
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
-    let (grpc, http) = open(&settings, &metrics)?;
+    let (grpc, http) = doors::open(&settings, &metrics)?;
     let admin = admin::bind(settings.admin_addr)?;
     let files = Files::read(&settings.limits);
     let rules = rules_of(&files, settings.switches.into()).map_err(|errors| errors.to_string())?;
@@ -116,23 +120,13 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     Ok(Bound { grpc, http, admin, service, parts, reload, _log_guard: log_guard })
 }
 
-/// Opens both ports.
-fn open(settings: &Serve, metrics: &Metrics) -> Result<(Door, Door), String> {
-    let refused = metrics.shed(Shed::Connections);
-    let places = Places::new(settings.connections.max_connections);
-    let grpc = Door::open("--grpc-addr", settings.grpc_addr, places, refused.clone())?;
-    let places = Places::new(pages::CONNECTIONS_MAX);
-    let http = Door::open("--http-addr", settings.http_addr, places, refused.clone())?;
-    Ok((grpc, http))
-}
-
 impl Bound {
     /// Where gRPC and HTTP are served.
     ///
     /// # Errors
     /// The operating system does not say.
-    pub fn addrs(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.grpc.addr()?, self.http.addr()?))
+    pub fn addrs(&self) -> std::io::Result<(Address, Address)> {
+        Ok((self.grpc.address()?, self.http.address()?))
     }
 
     /// Where operators are served, where they are.

@@ -1,9 +1,11 @@
 //! Every setting, in one table: flags and environment variables, with what they mean.
 
 mod bench;
+mod client;
 mod connections;
 mod log;
 mod migrate;
+mod ports;
 mod store;
 mod switches;
 mod top;
@@ -18,9 +20,11 @@ use clap::builder::styling::AnsiColor;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::Bench;
+pub use self::client::Client;
 pub use self::connections::Connections;
 pub use self::log::{Log, LogFormat};
 pub use self::migrate::{Migrate, Origin};
+pub use self::ports::{Address, Ports, Secured};
 pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
 pub use self::top::Top;
@@ -118,12 +122,9 @@ pub struct Serve {
     /// Where counters live
     #[command(flatten)]
     pub store: Store,
-    /// Where to serve gRPC; port 0 takes a free one
-    #[arg(long, env = "TIDEGATE_GRPC_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
-    pub grpc_addr: SocketAddr,
-    /// Where to serve HTTP; port 0 takes a free one
-    #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
-    pub http_addr: SocketAddr,
+    /// Where gRPC and HTTP are served, and to whom
+    #[command(flatten)]
+    pub ports: Ports,
     /// Where to serve operators (ResetQuota), on this machine only; unset: nowhere
     #[arg(long, env = "TIDEGATE_ADMIN_ADDR", value_name = "ADDR")]
     pub admin_addr: Option<SocketAddr>,
@@ -240,9 +241,12 @@ pub struct Check {
 /// Settings of `query`.
 #[derive(Args, Debug)]
 pub struct Query {
-    /// The service
-    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "HOST:PORT")]
+    /// The service: HOST:PORT, https://HOST:PORT or unix:PATH
+    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub addr: String,
+    /// How it is asked
+    #[command(flatten)]
+    pub client: Client,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,

@@ -4,17 +4,20 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use http::Uri;
+use hyper_util::rt::TokioIo;
 use prost_types::Duration as ProtoDuration;
 use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 
+use super::dial::Target;
 use crate::limit::format_period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
     Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
     Entry, GetQuotaRequest, LimitStatus,
 };
-use crate::settings::{Entries, Query};
+use crate::settings::{Client, Entries, Query};
 
 /// How long the service may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -36,7 +39,7 @@ pub fn run(query: &Query) -> Result<bool, String> {
 }
 
 async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
-    let channel = connect(&query.addr, "start one with `tidegate serve`").await?;
+    let channel = connect(&query.addr, &query.client, "start one with `tidegate serve`").await?;
     let mut client = RateLimitServiceClient::new(channel);
     let domain = query.domain.clone();
     let descriptors = query.descriptors.iter().map(descriptor).collect();
@@ -52,11 +55,15 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
 }
 
 /// A connection to a service; without one, `instead` says what to do.
-pub(super) async fn connect(addr: &str, instead: &str) -> Result<Channel, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{addr}"))
-        .map_err(|error| format!("--addr {addr}: {error}"))?;
-    let endpoint = endpoint.connect_timeout(DEADLINE).timeout(DEADLINE);
-    endpoint.connect().await.map_err(|error| {
+pub(super) async fn connect(addr: &str, client: &Client, instead: &str) -> Result<Channel, String> {
+    let target = Target::new(addr, client, b"h2")?;
+    // Who is called says so itself: the connection is made by the target.
+    let endpoint = Endpoint::from_static("http://tidegate").timeout(DEADLINE);
+    let connect = tower::service_fn(move |_: Uri| {
+        let target = target.clone();
+        async move { target.connect().await.map(TokioIo::new) }
+    });
+    endpoint.connect_with_connector(connect).await.map_err(|error| {
         let cause = first_cause(&error);
         format!("no service at {addr}: {cause}; {instead}, or name it with --addr")
     })

@@ -3,7 +3,7 @@
 use super::query;
 use crate::proto::tidegate::admin::v1::ResetQuotaRequest;
 use crate::proto::tidegate::admin::v1::admin_service_client::AdminServiceClient;
-use crate::settings::Reset;
+use crate::settings::{Client, Reset};
 
 /// Resets, and prints how the limits stand.
 ///
@@ -15,7 +15,8 @@ pub fn run(reset: &Reset) -> Result<(), String> {
         .build()
         .map_err(|error| format!("runtime: {error}"))?;
     let statuses = runtime.block_on(async {
-        let channel = query::connect(&reset.addr, "serve with --admin-addr").await?;
+        let channel =
+            query::connect(&reset.addr, &Client::default(), "serve with --admin-addr").await?;
         let descriptors = reset.descriptors.iter().map(query::descriptor).collect();
         let request = ResetQuotaRequest { domain: reset.domain.clone(), descriptors };
         let answer = AdminServiceClient::new(channel).reset_quota(request).await;

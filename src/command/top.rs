@@ -9,9 +9,9 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::dial::Target;
 use super::{columns, printable};
 use crate::settings::Top;
 
@@ -75,7 +75,8 @@ async fn ask(top: &Top) -> Result<String, String> {
              with --addr"
         )
     };
-    let stream = TcpStream::connect(addr).await.map_err(|error| failed(&error))?;
+    let target = Target::new(addr, &top.client, b"http/1.1")?;
+    let stream = target.connect().await.map_err(|error| failed(&error))?;
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|error| failed(&error))?;
     // What fails there fails the request too.

@@ -8,11 +8,12 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
-use super::listen::listen;
+use super::socket::Listener;
 use crate::grpc::admin::Admin;
 use crate::proto::tidegate::admin::v1::admin_service_server::AdminServiceServer;
 use crate::request::Bounds;
 use crate::service::Service;
+use crate::settings::Address;
 
 /// The most calls at once on one connection.
 const CALLS_MAX: u32 = 16;
@@ -29,7 +30,10 @@ pub(super) fn bind(addr: Option<SocketAddr>) -> Result<Option<TcpListener>, Stri
              no telling who calls"
         ));
     }
-    listen("--admin-addr", addr).map(Some)
+    match Listener::open("--admin-addr", &Address::Tcp(addr))? {
+        Listener::Tcp(listener) => Ok(Some(listener)),
+        Listener::Unix(..) => Ok(None),
+    }
 }
 
 /// Serves until `end`, then finishes what is in flight.

@@ -1,35 +1,26 @@
 //! Where connections come in: as many as there are places for.
 
-use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::Counter;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use super::socket::{Listener, Stream, Wire};
+use super::tls::Tls;
+use crate::settings::Address;
 
 /// How long the acceptor waits where no connection can be had, for want of descriptors mostly.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// Bytes of answers that the system keeps for a connection until they are read; Linux allows itself
-/// twice as many.
-const SEND_BUFFER: u32 = 256 << 10;
-
-/// Connections that wait to be accepted.
-const BACKLOG: u32 = 1_024;
-
-/// What to do where an address is not to be had.
-const FIXES: [(ErrorKind, &str); 3] = [
-    (ErrorKind::AddrInUse, "another process listens there; end it, or choose another port"),
-    (ErrorKind::AddrNotAvailable, "this machine has no such address; 0.0.0.0 is all that it has"),
-    (ErrorKind::PermissionDenied, "ports below 1024 need a privilege; choose a higher one"),
-];
-
 /// A port that lets in so many at once.
 pub(super) struct Door {
-    listener: TcpListener,
+    listener: Listener,
+    tls: Option<Arc<Tls>>,
     places: Places,
     refused: Counter,
 }
@@ -42,34 +33,14 @@ pub(super) struct Places {
 }
 
 /// A connection and its place, which is free again when it is dropped.
-#[derive(Debug)]
 pub(super) struct Guest {
-    pub(super) stream: std::net::TcpStream,
-    pub(super) place: OwnedSemaphorePermit,
+    stream: Stream,
+    tls: Option<Arc<Tls>>,
+    place: OwnedSemaphorePermit,
 }
 
-/// Takes an address, which `flag` names.
-///
-/// # Errors
-/// It is not to be had; why, and what to do.
-pub(super) fn listen(flag: &str, addr: SocketAddr) -> Result<TcpListener, String> {
-    let fix = |error: io::Error| {
-        let known = FIXES.iter().find(|(kind, _)| *kind == error.kind());
-        let fix = known.map_or("choose another address", |(_, fix)| fix);
-        format!("{flag} {addr}: {}: {fix}", error.to_string().to_lowercase())
-    };
-    open(addr).map_err(fix)
-}
-
-/// As tokio binds, with less memory of the system's for each connection that does not read.
-fn open(addr: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    // Connections get it from their listener.
-    socket.set_send_buffer_size(SEND_BUFFER)?;
-    socket.bind(addr)?;
-    socket.listen(BACKLOG)
-}
+/// What a guest says and is told.
+pub(super) type Talk = Either<Wire, Box<TlsStream<Wire>>>;
 
 impl Places {
     pub(super) fn new(max: usize) -> Self {
@@ -83,23 +54,18 @@ impl Places {
 }
 
 impl Door {
-    /// Takes an address, which `flag` names. Who comes when all `places` are taken is sent away,
-    /// and counted.
-    ///
-    /// # Errors
-    /// The address is not to be had; why, and what to do.
-    pub(super) fn open(
-        flag: &str,
-        addr: SocketAddr,
+    /// Serves what `listener` gets. Who comes when all `places` are taken is sent away, and counted.
+    pub(super) const fn new(
+        listener: Listener,
+        tls: Option<Arc<Tls>>,
         places: Places,
         refused: Counter,
-    ) -> Result<Self, String> {
-        let listener = listen(flag, addr)?;
-        Ok(Self { listener, places, refused })
+    ) -> Self {
+        Self { listener, tls, places, refused }
     }
 
-    pub(super) fn addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub(super) fn address(&self) -> io::Result<Address> {
+        self.listener.address()
     }
 
     pub(super) fn places(&self) -> Places {
@@ -111,7 +77,7 @@ impl Door {
         let mut failed = false;
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     if let Some(guest) = self.let_in(stream) {
                         return guest;
                     }
@@ -126,32 +92,42 @@ impl Door {
         }
     }
 
-    /// Closes, and gives the connections that wait, so that the end resets none of them.
+    /// Closes, and gives the connections that wait.
     pub(super) fn close(self) -> Vec<Guest> {
-        let Self { listener, places, refused } = self;
-        let Ok(listener) = listener.into_std() else { return vec![] };
-        let mut waiting = vec![];
-        // The listener does not block: without a connection this is an error.
-        while let Ok((stream, _)) = listener.accept() {
-            let taken = Arc::clone(&places.free).try_acquire_owned();
-            let prepared = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-            match (taken, prepared) {
-                (Ok(place), Ok(())) => waiting.push(Guest { stream, place }),
-                (Err(_full), _) => refused.increment(1),
-                // It is gone already.
-                (_, Err(_gone)) => {}
-            }
-        }
-        waiting
+        let Self { listener, tls, places, refused } = self;
+        let waiting = listener.close();
+        let let_in = |stream| let_in(stream, tls.clone(), &places, &refused);
+        waiting.into_iter().filter_map(let_in).collect()
     }
 
-    fn let_in(&self, stream: TcpStream) -> Option<Guest> {
-        let Ok(place) = Arc::clone(&self.places.free).try_acquire_owned() else {
-            self.refused.increment(1);
-            return None;
-        };
+    fn let_in(&self, stream: Stream) -> Option<Guest> {
+        let_in(stream, self.tls.clone(), &self.places, &self.refused)
+    }
+}
+
+fn let_in(
+    stream: Stream,
+    tls: Option<Arc<Tls>>,
+    places: &Places,
+    refused: &Counter,
+) -> Option<Guest> {
+    let Ok(place) = Arc::clone(&places.free).try_acquire_owned() else {
+        refused.increment(1);
+        return None;
+    };
+    Some(Guest { stream, tls, place })
+}
+
+impl Guest {
+    /// Agrees on TLS, where the port has it; `None` where that fails. Runs where the guest is served,
+    /// so that nobody else waits for it.
+    pub(super) async fn greet(self) -> Option<(Talk, OwnedSemaphorePermit)> {
         // One that fails here is gone already.
-        let stream = stream.set_nodelay(true).and_then(|()| stream.into_std()).ok()?;
-        Some(Guest { stream, place })
+        let wire = self.stream.attach().ok()?;
+        let talk = match self.tls {
+            None => Either::Left(wire),
+            Some(tls) => Either::Right(Box::new(tls.accept(wire).await.ok()?)),
+        };
+        Some((talk, self.place))
     }
 }

@@ -26,8 +26,9 @@ use crate::room::{Full, Room};
 /// Connections at once: probes, scrapes, people, and callers without gRPC.
 pub(super) const CONNECTIONS_MAX: usize = 1_024;
 
-/// How long a connection may take for the head of its next request.
-const HEAD_MAX: Duration = Duration::from_secs(30);
+/// How long a connection may take for the head of its next request: longer than those who ask every
+/// 15, 30 or 60 seconds wait, so that none asks while it is closed.
+const HEAD_MAX: Duration = Duration::from_secs(75);
 
 /// How long a request may take, its body included; of that a body that must be waited for has a half.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -96,8 +97,7 @@ pub(super) async fn serve(door: Door, answers: Answers, mut follow: Follow) {
 }
 
 async fn talk(guest: Guest, answers: Answers, mut follow: Follow) {
-    let Guest { stream, place: _place } = guest;
-    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    let Some((stream, _place)) = guest.greet().await else { return };
     let answer = service_fn(move |request| {
         let answer = answers.clone().answer(request);
         async { Ok::<_, Infallible>(answer.await) }

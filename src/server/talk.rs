@@ -77,8 +77,7 @@ pub(super) async fn talk<H: Health, R: ServerReflection>(
     terms: Terms,
     follow: Follow,
 ) {
-    let Guest { stream, place: _place } = guest;
-    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    let Some((stream, _place)) = guest.greet().await else { return };
     let calls = Arc::new(routes.grpc.calls());
     let answer = service_fn({
         let (calls, routes) = (Arc::clone(&calls), Arc::clone(&routes));

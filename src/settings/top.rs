@@ -2,17 +2,17 @@
 
 use clap::Args;
 
+use super::Client;
+
 /// Settings of `top`.
 #[derive(Args, Debug)]
 pub struct Top {
-    /// The service's HTTP port
-    #[arg(
-        long,
-        env = "TIDEGATE_HTTP_ADDR",
-        default_value = "127.0.0.1:8080",
-        value_name = "HOST:PORT"
-    )]
+    /// The service's HTTP port: HOST:PORT, https://HOST:PORT or unix:PATH
+    #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub addr: String,
+    /// How it is asked
+    #[command(flatten)]
+    pub client: Client,
     /// Only this domain
     #[arg(long, value_name = "D")]
     pub domain: Option<String>,

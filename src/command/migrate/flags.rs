@@ -31,6 +31,7 @@ impl Translation {
         translation.limits(values);
         store::add(values, &mut translation, mistakes);
         translation.addresses(values);
+        translation.certificates(values);
         translation.switches(values);
         translation.answers(values);
         translation.log(values);
@@ -83,6 +84,25 @@ impl Translation {
             self.set("--max-connection-age", spelled(age.min(AGE_MAX)));
             if age > AGE_MAX {
                 self.remark("GRPC_MAX_CONNECTION_AGE", "24h is the most; 0 lets connections stay");
+            }
+        }
+    }
+
+    fn certificates(&mut self, values: &Values<'_>) {
+        let has_authority = values.text("GRPC_CLIENT_TLS_CACERT").is_some();
+        for (variable, flag) in [
+            ("GRPC_SERVER_TLS_CERT", "--grpc-cert-file"),
+            ("GRPC_SERVER_TLS_KEY", "--grpc-key-file"),
+            ("GRPC_CLIENT_TLS_CACERT", "--grpc-client-ca-file"),
+            ("GRPC_CLIENT_TLS_SAN", "--grpc-allow-client-san"),
+        ] {
+            let Some(value) = values.text(variable) else { continue };
+            if !values.is_on("GRPC_SERVER_USE_TLS") {
+                self.remark(variable, "it does nothing while GRPC_SERVER_USE_TLS is off");
+            } else if variable == "GRPC_CLIENT_TLS_SAN" && !has_authority {
+                self.remark(variable, "it does nothing without GRPC_CLIENT_TLS_CACERT");
+            } else {
+                self.set(flag, value);
             }
         }
     }

@@ -74,10 +74,6 @@ const TIMEOUT: Becomes = Needless(
     "--store-timeout (15ms) bounds a decision; keep it below the timeout of Envoy's rate limit \
         filter (20ms unless set)",
 );
-const TLS: Becomes = Missing(
-    "gRPC has no TLS of its own yet: keep the port on a network that you trust, or put a proxy with \
-        TLS before it",
-);
 const TRACES: Becomes = Missing("there are no traces yet");
 const UPSTREAM_HEADERS: Becomes =
     Missing("headers go to the caller only; the service behind Envoy gets none");
@@ -121,11 +117,11 @@ pub const VARIABLES: &[Variable] = &[
                 bound what is in it",
         ),
     ),
-    of("GRPC_SERVER_USE_TLS", Switch, TLS),
-    of("GRPC_SERVER_TLS_CERT", Text, TLS),
-    of("GRPC_SERVER_TLS_KEY", Text, TLS),
-    of("GRPC_CLIENT_TLS_CACERT", Text, TLS),
-    of("GRPC_CLIENT_TLS_SAN", Text, TLS),
+    of("GRPC_SERVER_USE_TLS", Switch, Flag("--grpc-cert-file")),
+    of("GRPC_SERVER_TLS_CERT", Text, Flag("--grpc-cert-file")),
+    of("GRPC_SERVER_TLS_KEY", Text, Flag("--grpc-key-file")),
+    of("GRPC_CLIENT_TLS_CACERT", Text, Flag("--grpc-client-ca-file")),
+    of("GRPC_CLIENT_TLS_SAN", Text, Flag("--grpc-allow-client-san")),
     // The log.
     of(
         "LOG_LEVEL",

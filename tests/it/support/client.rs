@@ -103,6 +103,11 @@ impl Caller {
         Self(endpoint.timeout(CALL_DEADLINE).connect().await.expect("the service listens"))
     }
 
+    /// Calls over a connection that is made elsewhere.
+    pub const fn over(channel: Channel) -> Self {
+        Self(channel)
+    }
+
     /// The connection, for calls that no generated client would make.
     pub fn channel(&self) -> Channel {
         self.0.clone()

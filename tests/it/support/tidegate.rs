@@ -55,9 +55,17 @@ impl Tidegate {
     /// # Panics
     /// As [`Tidegate::serve`].
     pub fn serve_on(grpc: SocketAddr, args: &[&str]) -> Self {
+        Self::serve_at(&grpc.to_string(), "127.0.0.1:0", args)
+    }
+
+    /// The same at addresses that may be sockets in the file system; [`Tidegate::grpc`] and
+    /// [`Tidegate::http`] say nothing then.
+    ///
+    /// # Panics
+    /// As [`Tidegate::serve`].
+    pub fn serve_at(grpc: &str, http: &str, args: &[&str]) -> Self {
         let mut command = program();
-        let grpc = grpc.to_string();
-        command.args(["serve", "--grpc-addr", &grpc, "--http-addr", "127.0.0.1:0"]);
+        command.args(["serve", "--grpc-addr", grpc, "--http-addr", http]);
         if !args.contains(&"--drain-delay") {
             command.args(["--drain-delay", "0"]);
         }
@@ -231,6 +239,9 @@ fn read_addresses(lines: &Receiver<String>) -> Result<(SocketAddr, SocketAddr), 
 
 fn address_after(line: &str, phrase: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once(phrase)?;
+    if rest.starts_with("unix:") {
+        return Some((Ipv4Addr::UNSPECIFIED, 0).into());
+    }
     let len = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':');
     rest[..len.unwrap_or(rest.len())].parse().ok()
 }

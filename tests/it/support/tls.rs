@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -41,6 +41,8 @@ impl Certificates {
         let ca = Issuer::new(params, key);
         made.certify("server", &["127.0.0.1", "localhost"], &ca);
         made.certify("client", &["tidegate"], &ca);
+        made.certify("proxy", &["spiffe://tests/proxy"], &ca);
+        made.certify("stranger", &["stranger"], &ca);
         made
     }
 
@@ -68,6 +70,20 @@ impl Certificates {
         self.path("client.key")
     }
 
+    /// What is named so, such as `server.pem`, `proxy.key`.
+    pub fn file(&self, name: &str) -> String {
+        self.path(name).to_str().expect("a path of UTF-8").to_owned()
+    }
+
+    /// Puts files of others in the place of ours, each at once.
+    pub fn replace(&self, others: &Self, names: &[&str]) {
+        for name in names {
+            let new = self.path("new");
+            fs::copy(others.path(name), &new).expect("it is readable");
+            fs::rename(new, self.path(name)).expect("it is writable");
+        }
+    }
+
     fn certify(&self, who: &str, names: &[&str], ca: &Issuer<'_, KeyPair>) {
         let key = KeyPair::generate().expect("a key");
         let mut params = named(who, names);
@@ -88,8 +104,11 @@ impl Certificates {
 }
 
 fn named(who: &str, names: &[&str]) -> CertificateParams {
-    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    let (uris, names): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.contains("://"));
+    let names: Vec<_> = names.into_iter().map(String::from).collect();
     let mut params = CertificateParams::new(names).expect("good names");
+    let uris = uris.into_iter().map(|uri| SanType::URI(uri.try_into().expect("ASCII")));
+    params.subject_alt_names.extend(uris);
     params.distinguished_name.push(DnType::CommonName, who);
     params
 }
@@ -110,8 +129,8 @@ impl RedisServer {
     /// # Panics
     /// As [`RedisServer::start`].
     pub fn start_tls(made: &Certificates, clients: ClientCertificates) -> Self {
-        let file = |name| made.path(name).to_str().expect("a path of UTF-8").to_owned();
-        let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
+        let [certificate, key, ca] =
+            ["server.pem", "server.key", "ca.pem"].map(|name| made.file(name));
         let asked = if clients == ClientCertificates::Required { "yes" } else { "no" };
         let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
         let trust = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", asked];
@@ -152,10 +171,22 @@ impl RedisServer {
     }
 }
 
+/// A client that trusts the authorities of all of these, and shows the first's certificate.
+pub fn client_of(made: &[&Certificates]) -> ClientConfig {
+    config_of(made, ClientCertificates::Required)
+}
+
 fn client_config(made: &Certificates, shown: ClientCertificates) -> ClientConfig {
+    config_of(&[made], shown)
+}
+
+fn config_of(all: &[&Certificates], shown: ClientCertificates) -> ClientConfig {
     let read = |path| CertificateDer::from_pem_file(path).expect("a certificate");
     let mut roots = RootCertStore::empty();
-    roots.add(read(made.ca())).expect("an authority");
+    for made in all {
+        roots.add(read(made.ca())).expect("an authority");
+    }
+    let made = all[0];
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
     let config = config.expect("versions of TLS").with_root_certificates(roots);

@@ -1,0 +1,49 @@
+//! The two ports that callers reach, from their settings.
+
+use std::sync::Arc;
+
+use super::certificates;
+use super::listen::{Door, Places};
+use super::pages::CONNECTIONS_MAX;
+use super::socket::Listener;
+use super::tls::Tls;
+use crate::metrics::{Metrics, Shed};
+use crate::settings::{Address, Secured, Serve};
+
+/// Opens those of gRPC and HTTP.
+///
+/// # Errors
+/// What is wrong with a setting, a certificate or an address, for people.
+pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Door, Door), String> {
+    let ports = &settings.ports;
+    let grpc_tls = tls(ports.grpc()?, b"h2", metrics)?;
+    let http_tls = tls(ports.http()?, b"http/1.1", metrics)?;
+    let places = Places::new(settings.connections.max_connections);
+    let grpc = door(("--grpc-addr", &ports.grpc_addr), grpc_tls, places, metrics)?;
+    let places = Places::new(CONNECTIONS_MAX);
+    let http = door(("--http-addr", &ports.http_addr), http_tls, places, metrics)?;
+    Ok((grpc, http))
+}
+
+fn door(
+    (flag, address): (&str, &Address),
+    tls: Option<Arc<Tls>>,
+    places: Places,
+    metrics: &Metrics,
+) -> Result<Door, String> {
+    let listener = Listener::open(flag, address)?;
+    Ok(Door::new(listener, tls, places, metrics.shed(Shed::Connections).clone()))
+}
+
+fn tls(
+    secured: Option<Secured>,
+    protocol: &'static [u8],
+    metrics: &Metrics,
+) -> Result<Option<Arc<Tls>>, String> {
+    let Some(secured) = secured else { return Ok(None) };
+    let metrics = metrics.tls(secured.port);
+    let tls = Arc::new(Tls::new(secured, protocol, metrics)?);
+    certificates::follow(&tls)
+        .map_err(|error| format!("a thread to follow certificates on: {error}"))?;
+    Ok(Some(tls))
+}

@@ -1,0 +1,209 @@
+//! What is listened on: a port, or a socket in the file system.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as Probe;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
+
+use crate::settings::Address;
+
+/// Bytes of answers that the system keeps for a connection until they are read; Linux allows itself
+/// twice as many.
+const SEND_BUFFER: u32 = 256 << 10;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// Who may connect to a socket in the file system: our user and our group.
+const MODE: u32 = 0o660;
+
+/// What to do where an address is not to be had.
+const FIXES: [(ErrorKind, &str); 5] = [
+    (ErrorKind::AddrInUse, "another process listens there; end it, or choose another address"),
+    (ErrorKind::AddrNotAvailable, "this machine has no such address; 0.0.0.0 is all that it has"),
+    (
+        ErrorKind::PermissionDenied,
+        "ports below 1024 need a privilege, and a socket a folder that we may write to",
+    ),
+    (ErrorKind::AlreadyExists, "remove it, or choose another path"),
+    (ErrorKind::NotFound, "make the folder first"),
+];
+
+/// A connection in the runtime that serves it.
+pub(super) type Wire = Either<TcpStream, UnixStream>;
+
+/// A connection on its way to the runtime that serves it.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// Listens.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The name of a socket in the file system, which goes with the value.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Another process may have put its own there.
+    inode: u64,
+}
+
+impl Stream {
+    pub(super) fn attach(self) -> io::Result<Wire> {
+        match self {
+            Self::Tcp(stream) => TcpStream::from_std(stream).map(Either::Left),
+            Self::Unix(stream) => UnixStream::from_std(stream).map(Either::Right),
+        }
+    }
+}
+
+impl Listener {
+    /// Takes an address, which `flag` names.
+    ///
+    /// # Errors
+    /// It is not to be had; why, and what to do.
+    pub(super) fn open(flag: &str, address: &Address) -> Result<Self, String> {
+        let listener = match address {
+            Address::Tcp(addr) => tcp(*addr).map(Self::Tcp),
+            Address::Unix(path) => unix(path).map(|(listener, file)| Self::Unix(listener, file)),
+        };
+        listener.map_err(|error| {
+            let known = FIXES.iter().find(|(kind, _)| *kind == error.kind());
+            let fix = known.map_or("choose another address", |(_, fix)| fix);
+            format!("{flag} {address}: {}: {fix}", error.to_string().to_lowercase())
+        })
+    }
+
+    /// Where it is; a port that was left open is known now.
+    pub(super) fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(_, file) => Ok(Address::Unix(file.path.clone())),
+        }
+    }
+
+    /// The next connection.
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                stream.into_std().map(Stream::Tcp)
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                stream.into_std().map(Stream::Unix)
+            }
+        }
+    }
+
+    /// Closes, and gives the connections that wait, so that the end resets none of them.
+    pub(super) fn close(self) -> Vec<Stream> {
+        let mut waiting = vec![];
+        // The listener does not block: without a connection this is an error.
+        match self {
+            Self::Tcp(listener) => {
+                let Ok(listener) = listener.into_std() else { return waiting };
+                while let Ok((stream, _)) = listener.accept() {
+                    let prepared =
+                        stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+                    // One that fails here is gone already.
+                    waiting.extend(prepared.ok().map(|()| Stream::Tcp(stream)));
+                }
+            }
+            Self::Unix(listener, _file) => {
+                let Ok(listener) = listener.into_std() else { return waiting };
+                while let Ok((stream, _)) = listener.accept() {
+                    let prepared = stream.set_nonblocking(true);
+                    waiting.extend(prepared.ok().map(|()| Stream::Unix(stream)));
+                }
+            }
+        }
+        waiting
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = |file: &fs::Metadata| file.ino() == self.inode;
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| is_ours(&file)) {
+            // Who starts next replaces it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// As tokio binds, with less memory of the system's for each connection that does not read.
+pub(super) fn tcp(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Connections get it from their listener.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+fn unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    remove_left_over(path)?;
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(MODE))?;
+    let inode = fs::symlink_metadata(path)?.ino();
+    Ok((listener, SocketFile { path: path.to_owned(), inode }))
+}
+
+/// Removes the socket of a process that is gone, and nothing else.
+fn remove_left_over(path: &Path) -> io::Result<()> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "is there and is no socket"));
+    }
+    match Probe::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "address already in use")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Result<Listener, String> {
+        Listener::open("--grpc-addr", &Address::Unix(path.to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_for_our_user_and_group_and_goes_with_its_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.sock");
+        let listener = open(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE);
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn what_a_process_left_is_replaced_and_what_is_in_use_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.sock");
+        // The standard library leaves the file.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = open(&path).unwrap();
+        let taken = open(&path).err().unwrap();
+        assert!(taken.contains("another process listens there"), "{taken}");
+        drop(listener);
+        fs::write(&path, "precious").unwrap();
+        let file = open(&path).err().unwrap();
+        assert!(file.contains("is no socket"), "{file}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

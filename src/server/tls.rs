@@ -1,0 +1,178 @@
+//! TLS on a port: our certificate, which may change, and whose callers' certificates are good.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
+};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use webpki::EndEntityCert;
+
+use super::socket::Wire;
+use crate::metrics::TlsMetrics;
+use crate::settings::Secured;
+use crate::tls::{VERSIONS, certs, key, provider, roots};
+
+/// How long a caller may take to agree with us.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
+/// TLS on one port.
+pub(super) struct Tls {
+    secured: Secured,
+    /// What is spoken on the port.
+    protocol: &'static [u8],
+    config: ArcSwap<ServerConfig>,
+    metrics: TlsMetrics,
+}
+
+impl Tls {
+    /// Reads the files. Handshakes that fail are counted.
+    ///
+    /// # Errors
+    /// What is wrong with a file, and which flag named it.
+    pub(super) fn new(
+        secured: Secured,
+        protocol: &'static [u8],
+        metrics: TlsMetrics,
+    ) -> Result<Self, String> {
+        let config = ArcSwap::from_pointee(read(&secured, protocol)?);
+        metrics.read(true);
+        Ok(Self { secured, protocol, config, metrics })
+    }
+
+    /// The files that it is made of.
+    pub(super) const fn secured(&self) -> &Secured {
+        &self.secured
+    }
+
+    /// Reads the files again, for connections from now on.
+    ///
+    /// # Errors
+    /// As [`Tls::new`]; what was read before stays.
+    pub(super) fn read_again(&self) -> Result<(), String> {
+        let config = read(&self.secured, self.protocol);
+        self.metrics.read(config.is_ok());
+        self.config.store(Arc::new(config?));
+        Ok(())
+    }
+
+    /// Agrees with a caller, soon.
+    ///
+    /// # Errors
+    /// There is no agreement.
+    pub(super) async fn accept(&self, wire: Wire) -> io::Result<TlsStream<Wire>> {
+        let shaken = TlsAcceptor::from(self.config.load_full()).accept(wire);
+        let shaken = timeout(HANDSHAKE_MAX, shaken).await;
+        let shaken = shaken.unwrap_or_else(|_elapsed| Err(ErrorKind::TimedOut.into()));
+        if let Err(error) = &shaken {
+            self.metrics.handshakes_failed.increment(1);
+            tracing::debug!(%error, port = self.secured.port, "no TLS with a caller");
+        }
+        shaken
+    }
+}
+
+fn read(secured: &Secured, protocol: &[u8]) -> Result<ServerConfig, String> {
+    let wrong = |error: &dyn fmt::Display| format!("TLS on the {} port: {error}", secured.port);
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&VERSIONS)
+        .map_err(|error| wrong(&error))?;
+    let builder = match verifier(secured)? {
+        Some(callers) => builder.with_client_cert_verifier(callers),
+        None => builder.with_no_client_auth(),
+    };
+    let (cert, own_key) = (secured.flag("cert-file"), secured.flag("key-file"));
+    let chain = certs(&cert, &secured.own.cert)?;
+    let built = builder.with_single_cert(chain, key(&own_key, &secured.own.key)?);
+    let mut config = built.map_err(|error| {
+        let (cert_file, key_file) = (secured.own.cert.display(), secured.own.key.display());
+        format!("{cert} {cert_file}, {own_key} {key_file}: {error}")
+    })?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+fn verifier(secured: &Secured) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let Some(path) = &secured.client_ca else { return Ok(None) };
+    let flag = secured.flag("client-ca-file");
+    let roots = Arc::new(roots(&flag, path)?);
+    let certified = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+    let certified = certified.map_err(|error| format!("{flag} {}: {error}", path.display()))?;
+    if secured.names.is_empty() {
+        return Ok(Some(certified));
+    }
+    Ok(Some(Arc::new(Named { certified, names: secured.names.clone() })))
+}
+
+/// Callers of certain names, among those that are certified.
+#[derive(Debug)]
+struct Named {
+    certified: Arc<dyn ClientCertVerifier>,
+    names: Vec<String>,
+}
+
+impl Named {
+    /// Whether the certificate has one of the names, letter by letter; case means nothing in DNS.
+    fn knows(&self, cert: &CertificateDer<'_>) -> Result<bool, Error> {
+        let bad = |_| Error::InvalidCertificate(CertificateError::BadEncoding);
+        let cert = EndEntityCert::try_from(cert).map_err(bad)?;
+        let mut dns = cert.valid_dns_names();
+        let is_dns =
+            dns.any(|name| self.names.iter().any(|known| known.eq_ignore_ascii_case(name)));
+        let mut uris = cert.valid_uri_names();
+        Ok(is_dns || uris.any(|name| self.names.iter().any(|known| known == name)))
+    }
+}
+
+impl ClientCertVerifier for Named {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.certified.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.certified.verify_client_cert(end_entity, intermediates, now)?;
+        if self.knows(end_entity)? {
+            Ok(verified)
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.certified.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.certified.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.certified.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,188 @@
+//! Settings of the ports: where, by which certificates, and for whom.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+use crate::tls::ClientFiles;
+
+/// Where the service listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An address and a port; port 0 takes a free one.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            // As gRPC names them: unix:path, unix:///path.
+            Some(path) => match path.strip_prefix("//").unwrap_or(path) {
+                "" => Err("names no path, as in unix:/run/tidegate.sock".to_owned()),
+                path => Ok(Self::Unix(path.into())),
+            },
+            None => text.parse().map(Self::Tcp).map_err(|error| {
+                format!("{error}: is neither like 127.0.0.1:8081 nor like unix:/run/tidegate.sock")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Where gRPC and HTTP are served, and to whom.
+#[derive(Args, Clone, Debug)]
+pub struct Ports {
+    /// Where to serve gRPC: an address, where port 0 takes a free one, or unix:PATH
+    #[arg(long, env = "TIDEGATE_GRPC_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
+    pub grpc_addr: Address,
+    /// Certificate (PEM) to serve gRPC with, read again when it changes; unset: without TLS
+    #[arg(long, env = "TIDEGATE_GRPC_CERT_FILE", value_name = "FILE")]
+    pub grpc_cert_file: Option<PathBuf>,
+    /// Key (PEM) of that certificate
+    #[arg(long, env = "TIDEGATE_GRPC_KEY_FILE", value_name = "FILE")]
+    pub grpc_key_file: Option<PathBuf>,
+    /// Certificate authorities (PEM) of callers, who must show a certificate of theirs
+    #[arg(long, env = "TIDEGATE_GRPC_CLIENT_CA_FILE", value_name = "FILE")]
+    pub grpc_client_ca_file: Option<PathBuf>,
+    /// Callers whose certificate has this DNS name or URI, and no others; may be repeated
+    #[arg(
+        long,
+        env = "TIDEGATE_GRPC_ALLOW_CLIENT_SAN",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    pub grpc_allow_client_san: Vec<String>,
+    /// Where to serve HTTP, as --grpc-addr
+    #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
+    pub http_addr: Address,
+    /// Certificate (PEM) to serve HTTP with, read again when it changes; unset: without TLS
+    #[arg(long, env = "TIDEGATE_HTTP_CERT_FILE", value_name = "FILE")]
+    pub http_cert_file: Option<PathBuf>,
+    /// Key (PEM) of that certificate
+    #[arg(long, env = "TIDEGATE_HTTP_KEY_FILE", value_name = "FILE")]
+    pub http_key_file: Option<PathBuf>,
+    /// As --grpc-client-ca-file
+    #[arg(long, env = "TIDEGATE_HTTP_CLIENT_CA_FILE", value_name = "FILE")]
+    pub http_client_ca_file: Option<PathBuf>,
+    /// As --grpc-allow-client-san
+    #[arg(
+        long,
+        env = "TIDEGATE_HTTP_ALLOW_CLIENT_SAN",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    pub http_allow_client_san: Vec<String>,
+}
+
+/// A port that is served with TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secured {
+    /// Begins its flags: `grpc` or `http`.
+    pub port: &'static str,
+    /// What it shows.
+    pub own: ClientFiles,
+    /// Who certified its callers; `None`: they are not asked.
+    pub client_ca: Option<PathBuf>,
+    /// The only names of callers; none: all whom the authorities certified.
+    pub names: Vec<String>,
+}
+
+impl Secured {
+    /// `--grpc-cert-file` for `cert-file`.
+    pub fn flag(&self, of: &str) -> String {
+        flag(self.port, of)
+    }
+}
+
+fn flag(port: &str, of: &str) -> String {
+    format!("--{port}-{of}")
+}
+
+impl Ports {
+    /// TLS on the gRPC port, where it is asked for.
+    ///
+    /// # Errors
+    /// A setting lacks the one that it goes with; the message names both.
+    pub fn grpc(&self) -> Result<Option<Secured>, String> {
+        let (cert, key) = (&self.grpc_cert_file, &self.grpc_key_file);
+        secured("grpc", [cert, key, &self.grpc_client_ca_file], &self.grpc_allow_client_san)
+    }
+
+    /// TLS on the HTTP port, where it is asked for.
+    ///
+    /// # Errors
+    /// As [`Ports::grpc`].
+    pub fn http(&self) -> Result<Option<Secured>, String> {
+        let (cert, key) = (&self.http_cert_file, &self.http_key_file);
+        secured("http", [cert, key, &self.http_client_ca_file], &self.http_allow_client_san)
+    }
+}
+
+fn secured(
+    port: &'static str,
+    [cert, key, client_ca]: [&Option<PathBuf>; 3],
+    names: &[String],
+) -> Result<Option<Secured>, String> {
+    let flag = |of| flag(port, of);
+    let needs = |one, other| Err(format!("{} needs {}", flag(one), flag(other)));
+    if !names.is_empty() && client_ca.is_none() {
+        return needs("allow-client-san", "client-ca-file");
+    }
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            let own = ClientFiles { cert: cert.clone(), key: key.clone() };
+            Ok(Some(Secured { port, own, client_ca: client_ca.clone(), names: names.to_vec() }))
+        }
+        (None, None) if client_ca.is_none() => Ok(None),
+        (None, None) => needs("client-ca-file", "cert-file"),
+        _ => Err(format!("{} and {} need each other", flag("cert-file"), flag("key-file"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_of_a_port_or_of_a_socket() {
+        let tcp = "127.0.0.1:8081".parse().unwrap();
+        assert_eq!("127.0.0.1:8081".parse(), Ok(Address::Tcp(tcp)));
+        for text in ["unix:/run/t.sock", "unix:///run/t.sock"] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address, Address::Unix("/run/t.sock".into()));
+            assert_eq!(address.to_string(), "unix:/run/t.sock");
+        }
+        for wrong in ["", "unix:", "unix://", "localhost:8081", "8081"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn settings_that_go_together_are_named_together() {
+        let some = Some(PathBuf::from("file"));
+        let wrong = |files, names: &[String]| secured("http", files, names).unwrap_err();
+        let pair = "--http-cert-file and --http-key-file need each other";
+        assert_eq!(wrong([&some, &None, &None], &[]), pair);
+        assert_eq!(wrong([&None, &some, &None], &[]), pair);
+        let ca = wrong([&None, &None, &some], &[]);
+        assert_eq!(ca, "--http-client-ca-file needs --http-cert-file");
+        let name = wrong([&some, &some, &None], &["a".to_owned()]);
+        assert_eq!(name, "--http-allow-client-san needs --http-client-ca-file");
+        assert_eq!(secured("http", [&None; 3], &[]), Ok(None));
+    }
+}

@@ -1,0 +1,140 @@
+//! Encryption: certificates and keys from files, and whom clients trust.
+//!
+//! Without a CA file the machine's certificate authorities are trusted, as its other programs do: the
+//! operator adds a company's own there once, `SSL_CERT_FILE` and `SSL_CERT_DIR` move them, and they are
+//! renewed without a release of this program, which a compiled-in list would need.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WantsClientCert;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
+
+/// Older versions are refused.
+pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+
+/// Whom a client trusts, and who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct TlsFiles {
+    /// The only authorities to trust, PEM.
+    pub ca: Option<PathBuf>,
+    /// Our certificate and its key, PEM.
+    pub client: Option<ClientFiles>,
+}
+
+/// A certificate and its key, PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// The certificate, and what it is signed by, in this order.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Where files were named, and for whom, so that mistakes can be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// Of [`TlsFiles::ca`].
+    pub ca: &'static str,
+    /// Of [`ClientFiles::cert`].
+    pub cert: &'static str,
+    /// Of [`ClientFiles::key`].
+    pub key: &'static str,
+    /// Who is verified.
+    pub peer: &'static str,
+}
+
+/// What encrypts.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// What a client's connections are encrypted with: TLS 1.2 or 1.3, and servers are verified always.
+///
+/// # Errors
+/// A file cannot be read or holds no such thing, or the machine has no authorities; the message names
+/// the flag and never shows a key.
+pub fn client_config(files: &TlsFiles, flags: &Flags) -> Result<ClientConfig, String> {
+    let roots = match &files.ca {
+        Some(path) => roots(flags.ca, path)?,
+        None => system_roots(flags)?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&VERSIONS)
+        .map_err(|error| format!("TLS: {error}"))?
+        .with_root_certificates(roots);
+    match &files.client {
+        Some(client) => with_client(builder, client, flags),
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn system_roots(flags: &Flags) -> Result<RootCertStore, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // A machine may have some that are too old to be read.
+    let (added, _ignored) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(format!(
+            "this machine has no certificate authorities to verify {} with: install them (often the \
+             package ca-certificates), or name a file with {}",
+            flags.peer, flags.ca
+        ));
+    }
+    Ok(roots)
+}
+
+fn with_client(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    files: &ClientFiles,
+    flags: &Flags,
+) -> Result<ClientConfig, String> {
+    let certs = certs(flags.cert, &files.cert)?;
+    let key = key(flags.key, &files.key)?;
+    builder.with_client_auth_cert(certs, key).map_err(|error| {
+        let (cert, key) = (files.cert.display(), files.key.display());
+        format!("{} {cert}, {} {key}: {error}", flags.cert, flags.key)
+    })
+}
+
+/// The authorities of a file.
+///
+/// # Errors
+/// It cannot be read, or holds none.
+pub fn roots(flag: &str, path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for cert in certs(flag, path)? {
+        roots.add(cert).map_err(|error| format!("{flag} {}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// The certificates of a file.
+///
+/// # Errors
+/// It cannot be read, or holds none.
+pub fn certs(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = read(flag, path)?;
+    let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certs = certs.ok().filter(|certs| !certs.is_empty());
+    certs.ok_or_else(|| format!("{flag} {}: holds no certificate in PEM", path.display()))
+}
+
+/// The key of a file.
+///
+/// # Errors
+/// It cannot be read, or holds none.
+pub fn key(flag: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    // What the parser says could show bytes of the key.
+    let key = PrivateKeyDer::from_pem_slice(&read(flag, path)?).ok();
+    key.ok_or_else(|| format!("{flag} {}: holds no private key in PEM", path.display()))
+}
+
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("{flag} {}: {error}", path.display()))
+}
