@@ -27,6 +27,9 @@ use crate::tls::{VERSIONS, certs, key, provider, roots};
 /// How long a caller may take to agree with us.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
+/// Encrypted bytes that wait for a slow reader, for each connection.
+const UNSENT_MAX: usize = 16 << 10;
+
 /// TLS on one port.
 pub(super) struct Tls {
     secured: Secured,
@@ -72,7 +75,8 @@ impl Tls {
     /// # Errors
     /// There is no agreement.
     pub(super) async fn accept(&self, wire: Wire) -> io::Result<TlsStream<Wire>> {
-        let shaken = TlsAcceptor::from(self.config.load_full()).accept(wire);
+        let acceptor = TlsAcceptor::from(self.config.load_full());
+        let shaken = acceptor.accept_with(wire, |tls| tls.set_buffer_limit(Some(UNSENT_MAX)));
         let shaken = timeout(HANDSHAKE_MAX, shaken).await;
         let shaken = shaken.unwrap_or_else(|_elapsed| Err(ErrorKind::TimedOut.into()));
         if let Err(error) = &shaken {
