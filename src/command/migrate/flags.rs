@@ -138,6 +138,9 @@ impl Translation {
             Some("warning") => self.set("--log", "warn"),
             Some(level) => self.set("--log", level),
         }
+        if let Some(format) = values.text("LOG_FORMAT") {
+            self.set("--log-format", format);
+        }
     }
 }
 

@@ -74,7 +74,9 @@ const TIMEOUT: Becomes = Needless(
     "--store-timeout (15ms) bounds a decision; keep it below the timeout of Envoy's rate limit \
         filter (20ms unless set)",
 );
-const TRACES: Becomes = Missing("there are no traces yet");
+const TRACES: Becomes = Needless(
+    "spans go to a collector by OTLP over gRPC: --otlp-endpoint says where to, --otlp-sample how many",
+);
 const UPSTREAM_HEADERS: Becomes =
     Missing("headers go to the caller only; the service behind Envoy gets none");
 const XDS: Becomes =
@@ -128,11 +130,7 @@ pub const VARIABLES: &[Variable] = &[
         Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]),
         Flag("--log"),
     ),
-    of(
-        "LOG_FORMAT",
-        Choice(&["text", "json"]),
-        Needless("the log is text on standard error; there is no JSON yet"),
-    ),
+    of("LOG_FORMAT", Choice(&["text", "json"]), Flag("--log-format")),
     // Where the limits are.
     of("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), Flag("--limits")),
     of(
