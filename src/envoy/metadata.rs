@@ -28,25 +28,30 @@ const VALUE_STRUCT: u8 = 5 << 3 | 2;
 const VALUE_LIST: u8 = 6 << 3 | 2;
 const LIST_VALUE: u8 = 1 << 3 | 2;
 
-/// The field `dynamic_metadata` of an answer.
+/// The field `dynamic_metadata` of an answer. Lengths are summed up first, so that it is written
+/// into memory of its own size.
 pub(super) fn encoded(domain: &str, answer: &Answer<'_>) -> Vec<u8> {
-    let (mut matched, mut rejected) = (Vec::with_capacity(64), Vec::new());
-    for status in &answer.statuses {
-        push_item(&mut matched, status.rule);
-        if rejects(status) {
-            push_item(&mut rejected, status.rule);
-        }
+    let matched = || answer.statuses.iter().map(|status| status.rule);
+    let rejected = || answer.statuses.iter().filter(|own| rejects(own)).map(|own| own.rule);
+    let configured = configured(answer).map(|metadata| metadata.encode_to_vec());
+    let (matched_len, rejected_len) = (list_len(matched()), list_len(rejected()));
+    let length = entry_len("domain", domain.len())
+        + entry_len("matched", matched_len)
+        + entry_len("rejected", rejected_len)
+        + configured.as_ref().map_or(0, |metadata| entry_len("metadata", metadata.len()));
+    let mut bytes = Vec::with_capacity(field_len(length));
+    push_head(&mut bytes, DYNAMIC_METADATA, length);
+    push_entry(&mut bytes, "domain", VALUE_STRING, domain.len());
+    bytes.extend_from_slice(domain.as_bytes());
+    push_entry(&mut bytes, "matched", VALUE_LIST, matched_len);
+    push_list(&mut bytes, matched());
+    push_entry(&mut bytes, "rejected", VALUE_LIST, rejected_len);
+    push_list(&mut bytes, rejected());
+    if let Some(metadata) = configured {
+        push_entry(&mut bytes, "metadata", VALUE_STRUCT, metadata.len());
+        bytes.extend_from_slice(&metadata);
     }
-    let mut fields = Vec::with_capacity(64 + domain.len() + matched.len() + rejected.len());
-    push_entry(&mut fields, "domain", VALUE_STRING, domain.as_bytes());
-    push_entry(&mut fields, "matched", VALUE_LIST, &matched);
-    push_entry(&mut fields, "rejected", VALUE_LIST, &rejected);
-    if let Some(metadata) = configured(answer) {
-        push_entry(&mut fields, "metadata", VALUE_STRUCT, &metadata.encode_to_vec());
-    }
-    let mut field = Vec::with_capacity(fields.len() + 4);
-    push(&mut field, DYNAMIC_METADATA, &fields);
-    field
+    bytes
 }
 
 fn configured<'a>(answer: &Answer<'a>) -> Option<Cow<'a, Struct>> {
@@ -79,36 +84,48 @@ fn join(own: &mut Struct, other: &Struct) {
     }
 }
 
-fn push_item(list: &mut Vec<u8>, text: &str) {
-    list.push(LIST_VALUE);
-    encode_varint(length_of(text.as_bytes()), list);
-    push(list, VALUE_STRING, text.as_bytes());
+/// What stands in a list of texts.
+fn list_len<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(|text| field_len(field_len(text.len()))).sum()
 }
 
-fn push_entry(fields: &mut Vec<u8>, name: &str, kind: u8, value: &[u8]) {
-    fields.push(STRUCT_ENTRY);
-    let value_len = length_of(value);
-    let length = 2 + name.len() as u64 + 1 + varint_len(value_len) + value_len;
-    encode_varint(length, fields);
-    push(fields, ENTRY_KEY, name.as_bytes());
-    fields.push(ENTRY_VALUE);
-    encode_varint(value_len, fields);
-    push(fields, kind, value);
+fn push_list<'a>(bytes: &mut Vec<u8>, texts: impl Iterator<Item = &'a str>) {
+    for text in texts {
+        push_head(bytes, LIST_VALUE, field_len(text.len()));
+        push_head(bytes, VALUE_STRING, text.len());
+        bytes.extend_from_slice(text.as_bytes());
+    }
 }
 
-fn push(bytes: &mut Vec<u8>, tag: u8, content: &[u8]) {
+/// An entry of a struct, whose value has so many bytes.
+const fn entry_len(name: &str, value_len: usize) -> usize {
+    field_len(named_len(name, value_len))
+}
+
+const fn named_len(name: &str, value_len: usize) -> usize {
+    field_len(name.len()) + field_len(field_len(value_len))
+}
+
+/// An entry but for the bytes of its value, which come next.
+fn push_entry(bytes: &mut Vec<u8>, name: &str, kind: u8, value_len: usize) {
+    push_head(bytes, STRUCT_ENTRY, named_len(name, value_len));
+    push_head(bytes, ENTRY_KEY, name.len());
+    bytes.extend_from_slice(name.as_bytes());
+    push_head(bytes, ENTRY_VALUE, field_len(value_len));
+    push_head(bytes, kind, value_len);
+}
+
+fn push_head(bytes: &mut Vec<u8>, tag: u8, content_len: usize) {
     bytes.push(tag);
-    encode_varint(content.len() as u64, bytes);
-    bytes.extend_from_slice(content);
+    encode_varint(content_len as u64, bytes);
 }
 
-/// The length of a field with this content, its tag included.
-fn length_of(content: &[u8]) -> u64 {
-    let length = content.len() as u64;
-    1 + varint_len(length) + length
+/// A field with this content, its tag included.
+const fn field_len(content_len: usize) -> usize {
+    1 + varint_len(content_len) + content_len
 }
 
-const fn varint_len(number: u64) -> u64 {
-    let bits = 64 - (number | 1).leading_zeros() as u64;
-    bits.div_ceil(7)
+const fn varint_len(number: usize) -> usize {
+    let bits = usize::BITS - (number | 1).leading_zeros();
+    bits.div_ceil(7) as usize
 }
