@@ -131,9 +131,9 @@ async fn look(calls: &Calls, looks: &mut Interval) {
 /// Whether we cut the connection off, for its caller went beyond the bounds below.
 fn is_flood(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
-    cause.is_some_and(|cause| {
-        !cause.is_remote() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
-    })
+    // The second: headers that are too large to be skipped.
+    let reasons = [h2::Reason::ENHANCE_YOUR_CALM, h2::Reason::COMPRESSION_ERROR].map(Some);
+    cause.is_some_and(|cause| !cause.is_remote() && reasons.contains(&cause.reason()))
 }
 
 fn http2() -> http2::Builder<TokioExecutor> {

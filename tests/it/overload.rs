@@ -42,6 +42,7 @@ fn wait_for_metric(served: &Served, series: &str, wanted: impl Fn(f64) -> bool) 
 
 const SHED_CONNECTIONS: &str = "rate_limit_shed_total{reason=\"connections\"}";
 const CONNECTIONS: &str = "rate_limit_connections";
+const SHED_FLOOD: &str = "rate_limit_shed_total{reason=\"flood\"}";
 
 /// This process may open so many files; the service raises its own bound.
 fn allow_open_files(files: u64) {
@@ -154,6 +155,7 @@ fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
     allow_open_files(14_000);
     let kinds = [
         Abuse::EndlessHeaders,
+        Abuse::LargeHeaders,
         Abuse::Resets,
         Abuse::SlowReader,
         Abuse::SlowMessages,
@@ -173,6 +175,16 @@ fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
     println!("{most_kib} KiB at most, p99 {:?}", samples.p99());
     assert!(most_kib < RESIDENT_KIB_MAX, "{most_kib} KiB");
     assert!(samples.all_answered() && samples.p99() < P99_MAX, "{:?}", samples.p99());
+}
+
+#[test]
+fn every_kind_of_flood_is_counted() {
+    for kind in [Abuse::EndlessHeaders, Abuse::LargeHeaders, Abuse::Resets] {
+        println!("{kind:?}");
+        let served = Served::with(&[EDGE], &[]);
+        let _abusers = Abusers::start(served.tidegate.grpc, &[kind], 2);
+        wait_for_metric(&served, SHED_FLOOD, |floods| floods > 0.0);
+    }
 }
 
 #[test]

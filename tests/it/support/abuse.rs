@@ -54,8 +54,10 @@ const END_HEADERS: u8 = 4;
 /// What they do.
 #[derive(Clone, Copy, Debug)]
 pub enum Abuse {
-    /// Header blocks that never end.
+    /// Header blocks that never end, in many frames.
     EndlessHeaders,
+    /// Header blocks that never end, in large frames.
+    LargeHeaders,
     /// Calls that are taken back at once.
     Resets,
     /// Calls whose answers are never read.
@@ -132,7 +134,8 @@ async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
     let (read, write) = stream.into_split();
     let write = async move {
         match kind {
-            Abuse::EndlessHeaders => endless_headers(write).await,
+            Abuse::EndlessHeaders => endless_headers(write, &literals(1)).await,
+            Abuse::LargeHeaders => endless_headers(write, &literals(16)).await,
             Abuse::Resets => resets(write).await,
             Abuse::SlowReader => slow_reader(write).await,
             Abuse::SlowMessages => slow_messages(write).await,
@@ -184,13 +187,17 @@ fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|number| 2 * number + 1)
 }
 
-async fn endless_headers(mut write: OwnedWriteHalf) -> io::Result<()> {
+/// Literals that are not indexed, and end where the frame does: "x-abuse" and 1,012 letters.
+fn literals(count: usize) -> Vec<u8> {
+    let mut literal = b"\0\x07x-abuse\x7f\xf5\x06".to_vec();
+    literal.resize(1 << 10, b'a');
+    literal.repeat(count)
+}
+
+async fn endless_headers(mut write: OwnedWriteHalf, part: &[u8]) -> io::Result<()> {
     write.write_all(HELLO).await?;
     write.write_all(&frame(HEADERS, 0, 1, &[])).await?;
-    // A literal that is not indexed: "x-abuse" and a long value, cut at the frame's end.
-    let mut part = b"\0\x07x-abuse\x7f\xf0\x07".to_vec();
-    part.resize(1 << 10, b'a');
-    let part = frame(CONTINUATION, 0, 1, &part);
+    let part = frame(CONTINUATION, 0, 1, part);
     let mut pace = interval(PACE);
     loop {
         pace.tick().await;
