@@ -171,9 +171,11 @@ fn start_all(count: usize, launch: Launch<'_>) -> Vec<RedisServer> {
 
 fn watch_often(sentinel: &RedisServer, port: &str, down_after_ms: &str) {
     let periods = ["PING-PERIOD", "100", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "100"];
-    let times = ["INFO-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "200", "ELECTION-TIMEOUT"];
-    let command: Vec<_> =
-        ["SENTINEL", "DEBUG"].into_iter().chain(periods).chain(times).chain(["1000"]).collect();
+    let times = ["INFO-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "200"];
+    // A sentinel that was not run for two seconds does nothing in the 30 after, unless told so.
+    let others = ["ELECTION-TIMEOUT", "1000", "TILT-PERIOD", "1000"];
+    let settings = periods.into_iter().chain(times).chain(others);
+    let command: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(settings).collect();
     expect_ok(sentinel, &command);
     expect_ok(sentinel, &["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "2"]);
     let settings = [
