@@ -1,6 +1,6 @@
 //! The chart, rendered by helm and judged by the schemas of Kubernetes, by promtool and by Tidegate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -111,7 +111,8 @@ fn tidegate_accepts_the_limits_and_settings_of_the_chart() {
             assert!(flags.remove(flag).unwrap().starts_with("0.0.0.0:"));
         }
         // Secrets and servers are not here.
-        flags.retain(|flag, value| !value.starts_with("/run/") && flag != "--store-user");
+        let elsewhere = ["--store-user", "--grpc-allow-client-san"];
+        flags.retain(|flag, value| !value.starts_with("/run/") && !elsewhere.contains(&&flag[..]));
         flags.insert("--store".to_owned(), "memory".to_owned());
         let limits = folder.path().to_str().unwrap().to_owned();
         assert_eq!(flags.insert("--limits".to_owned(), limits).unwrap(), "/etc/tidegate/limits");
@@ -155,6 +156,36 @@ fn passwords_come_as_files_and_are_in_no_variable() {
     assert!(secret.contains("/store/url"), "{secret}");
     let secret = refused(&["--set", "settings.store-password=hunter2"]);
     assert!(secret.contains("store-password"), "{secret}");
+}
+
+#[test]
+fn every_secret_that_is_named_is_mounted() {
+    let kinds = rendered(&["--values", FULL]);
+    let volumes = &kinds["Deployment"]["spec"]["template"]["spec"]["volumes"];
+    let sources = volumes[1]["projected"]["sources"].as_array().unwrap().iter();
+    let mounted: BTreeSet<_> = sources
+        .flat_map(|source| source["secret"]["items"].as_array().unwrap())
+        .map(|item| format!("/run/secrets/tidegate/{}", item["path"].as_str().unwrap()))
+        .collect();
+    let named = flags(&kinds).into_values().filter(|value| value.starts_with("/run/")).collect();
+    assert_eq!(mounted, named);
+    assert_eq!(mounted.len(), 8);
+}
+
+#[test]
+fn tls_is_for_grpc_and_checks_callers_only_where_it_is_on() {
+    let kinds = rendered(&["--values", FULL]);
+    let flags = flags(&kinds);
+    assert_eq!(flags["--grpc-cert-file"], "/run/secrets/tidegate/grpc.crt");
+    let sans = "envoy.edge.svc,spiffe://cluster.local/ns/edge/sa/envoy";
+    assert_eq!(flags["--grpc-allow-client-san"], sans);
+    let port = |kinds: &BTreeMap<_, Value>| kinds["Service"]["spec"]["ports"][0].clone();
+    assert_eq!(port(&kinds)["appProtocol"], "https");
+    assert_eq!(port(&rendered(&[]))["appProtocol"], "kubernetes.io/h2c");
+    let unchecked = refused(&["--set", "tls.clientCaSecret.name=ca"]);
+    assert!(unchecked.contains("tls.clientCaSecret needs tls.certSecret"), "{unchecked}");
+    let unchecked = refused(&["--set", "tls.certSecret=own,tls.allowClientSans[0]=envoy"]);
+    assert!(unchecked.contains("tls.allowClientSans needs tls.clientCaSecret"), "{unchecked}");
 }
 
 #[test]

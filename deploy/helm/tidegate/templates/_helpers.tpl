@@ -37,6 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Not empty where there is a secret to mount. */}}
 {{- define "tidegate.hasSecrets" -}}
 {{- with .Values.store }}{{ .passwordSecret.name }}{{ .caSecret.name }}{{ .keySecret.name }}{{ .clientCertSecret }}{{ end }}
+{{- with .Values.tls }}{{ .certSecret }}{{ .clientCaSecret.name }}{{ end }}
 {{- end }}
 
 {{/* What no schema can say. */}}
@@ -46,6 +47,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- if le (int .Values.terminationGracePeriodSeconds) (add (int .Values.drainDelaySeconds) (int .Values.drainTimeoutSeconds) | int) }}
 {{- fail "terminationGracePeriodSeconds must be more than drainDelaySeconds and drainTimeoutSeconds together, or calls in flight are cut" }}
+{{- end }}
+{{- with .Values.tls }}
+{{- if and .clientCaSecret.name (not .certSecret) }}
+{{- fail "tls.clientCaSecret needs tls.certSecret: without TLS no caller shows a certificate" }}
+{{- end }}
+{{- if and .allowClientSans (not .clientCaSecret.name) }}
+{{- fail "tls.allowClientSans needs tls.clientCaSecret: names count only in certificates that are checked" }}
+{{- end }}
 {{- end }}
 {{- if and (not .Values.limits.existingConfigMap) (not .Values.limits.files) }}
 {{- fail "limits.files is empty: give a limits file, or limits.existingConfigMap" }}
