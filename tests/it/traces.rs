@@ -7,11 +7,12 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tidegate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use tonic::{Code, Status};
 
-use crate::support::client::{Caller, Page, Request, Served, request};
+use crate::support::client::{Caller, Page, Request, Served, limits_folder, request};
 use crate::support::collector::{Collector, Span};
 use crate::support::process::wait_until;
 use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
+use crate::support::tls::Certificates;
 
 /// For what becomes of spans.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -234,6 +235,25 @@ async fn a_collector_that_hangs_fills_a_queue_with_a_bound_and_holds_up_nobody()
     }
     drop(caller);
     assert!(served.tidegate.terminate().success());
+}
+
+#[tokio::test]
+async fn a_collector_may_ask_for_tls_and_is_trusted_where_the_system_does() {
+    let made = Certificates::new();
+    let collector = Collector::start_tls(&made);
+    let limits = limits_folder(&[EDGE]);
+    let limits = limits.path().to_str().unwrap();
+    let args = ["--limits", limits, "--otlp-endpoint", &collector.url];
+    let known = Tidegate::serve_with_variable("SSL_CERT_FILE", &made.file("ca.pem"), &args);
+    check(&Caller::of(known.grpc).await, &user("alice"), true).await.unwrap();
+    collector.wait_for(1);
+
+    let stranger = Certificates::new().file("ca.pem");
+    let unknown = Tidegate::serve_with_variable("SSL_CERT_FILE", &stranger, &args);
+    check(&Caller::of(unknown.grpc).await, &user("alice"), true).await.unwrap();
+    let has_failed = || Some(()).filter(|()| unknown.log().contains("UnknownIssuer"));
+    wait_until(DEADLINE, has_failed).unwrap_or_else(|| panic!("{}", unknown.log()));
+    assert_eq!(collector.spans().len(), 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! value is dropped.
 
 use std::convert::Infallible;
+use std::fs;
 use std::future::pending;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex};
@@ -20,9 +21,11 @@ use opentelemetry_proto::tonic::trace::v1 as otlp;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 use super::process::wait_until;
+use super::tls::Certificates;
 
 /// For spans that are on their way.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -81,18 +84,26 @@ impl Span {
 impl Collector {
     /// One that takes whatever comes.
     pub fn start() -> Self {
-        Self::start_with(true)
+        Self::start_with(Server::builder(), "http", true)
+    }
+
+    /// The same by TLS, as the server of `made`.
+    pub fn start_tls(made: &Certificates) -> Self {
+        let [certificate, key] =
+            ["server.pem", "server.key"].map(|name| fs::read(made.file(name)).expect("a file"));
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
+        Self::start_with(Server::builder().tls_config(tls).expect("they fit"), "https", true)
     }
 
     /// One that takes messages and never answers.
     pub fn that_hangs() -> Self {
-        Self::start_with(false)
+        Self::start_with(Server::builder(), "http", false)
     }
 
-    fn start_with(answers: bool) -> Self {
+    fn start_with(mut server: Server, scheme: &str, answers: bool) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         listener.set_nonblocking(true).expect("a listener need not block");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let url = format!("{scheme}://{}", listener.local_addr().expect("an address"));
         let received = Arc::<Mutex<Vec<Span>>>::default();
         let (running, dropped) = oneshot::channel();
         let service = Service { received: Arc::clone(&received), answers };
@@ -100,7 +111,7 @@ impl Collector {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-                let server = tonic::transport::Server::builder()
+                let server = server
                     .add_service(TraceServiceServer::new(service))
                     .serve_with_incoming(TcpListenerStream::new(listener));
                 tokio::select! {

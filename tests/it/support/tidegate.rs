@@ -64,7 +64,20 @@ impl Tidegate {
     /// # Panics
     /// As [`Tidegate::serve`].
     pub fn serve_at(grpc: &str, http: &str, args: &[&str]) -> Self {
+        Self::start(program(), grpc, http, args)
+    }
+
+    /// As [`Tidegate::serve`], with a variable in its environment.
+    ///
+    /// # Panics
+    /// As [`Tidegate::serve`].
+    pub fn serve_with_variable(name: &str, value: &str, args: &[&str]) -> Self {
         let mut command = program();
+        command.env(name, value);
+        Self::start(command, "127.0.0.1:0", "127.0.0.1:0", args)
+    }
+
+    fn start(mut command: Command, grpc: &str, http: &str, args: &[&str]) -> Self {
         command.args(["serve", "--grpc-addr", grpc, "--http-addr", http]);
         if !args.contains(&"--drain-delay") {
             command.args(["--drain-delay", "0"]);
