@@ -18,7 +18,7 @@
 --   ROLE where the hits do not fit: ENFORCED rejects the request, SHADOW reports, from QUOTA on the
 --     numbers of groups, all of which together reject it
 --   EXCESS, the hits that do not fit: 0 are refused, OVERDRAFT tests one and takes all, COUNTED takes
---     them though the request is rejected
+--     them, and gives hits back, though the request is rejected
 --   HITS (0 asks)
 --   LIMIT hits a period, of a bucket its burst · PERIOD milliseconds
 --   A: of a counter its sub-windows; of a bucket the units that drain a millisecond

@@ -56,7 +56,8 @@ while row <= plan_size do
           if units > HITS_MAX then units = HITS_MAX end
           used[key], moved[key] = units, ask
         end
-      elseif mode == REFUND and ask[HITS] > 0 and units > 0 and not rejected then
+      elseif mode == REFUND and ask[HITS] > 0 and units > 0
+        and (not rejected or ask[EXCESS] == COUNTED) then
         if not drain and algorithm ~= FIXED_WINDOW then
           refunds[algorithm](key, ask)
           units = used[key]

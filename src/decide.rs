@@ -146,8 +146,8 @@ impl Outcome {
         }
         match (ask.mode, ask.limit.excess()) {
             (Mode::Peek, _) => false,
+            (Mode::Take | Mode::Refund, Excess::Counted) => true,
             (Mode::Refund, _) => self.allowed(),
-            (Mode::Take, Excess::Counted) => true,
             (Mode::Take, Excess::Overdraft) => !self.takes_nothing(),
             (Mode::Take, Excess::Refused) => within_limit && self.allowed(),
         }

@@ -265,8 +265,9 @@ impl Limit {
         Self { excess: Excess::Overdraft, ..self }
     }
 
-    /// The same limit, also counting the hits of rejected requests: of a fixed window without
-    /// overdraft, whose counts end with the window. Any other would hold a debt for it.
+    /// The same limit, also counting the hits of rejected requests, and what they give back: of a
+    /// fixed window without overdraft, whose counts end with the window. Any other would hold a debt
+    /// for it.
     #[must_use]
     pub const fn into_counted(self) -> Self {
         match (self.shape, self.excess) {

@@ -221,4 +221,8 @@ async fn counting_rejected_requests_is_there_for_who_depends_on_it() {
     let hits = number("2").taking(101);
     assert_eq!(passing(&caller, &hits, 1).await, 0);
     assert_eq!(caller.remaining(&number("2")).await, 0, "so do hits that did not fit");
+
+    let slot = request("messaging").about("to_number", "2").taking(100).giving_back();
+    assert_eq!(passing(&caller, &slot.about("to_number", "1").taking(1_000), 1).await, 0);
+    assert_eq!(caller.remaining(&number("2")).await, 99, "and what rejected requests give back");
 }
