@@ -186,8 +186,9 @@ impl RedisStore {
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let mut ready = Ok(());
-        for node in self.route.nodes() {
+        let nodes = self.route.nodes();
+        let mut ready = if nodes.is_empty() { Err(cluster::not_known()) } else { Ok(()) };
+        for node in nodes {
             ready = ready.and(node.ready().await);
         }
         let decides = ready.is_ok() && !self.shared.outages.any();

@@ -86,6 +86,11 @@ pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
     }
 }
 
+/// Where the map was never told.
+pub(super) fn not_known() -> StoreError {
+    StoreError::Unavailable("the cluster's slots are not known yet".to_owned())
+}
+
 impl Cluster {
     /// Asks the seeds for the map, in the background.
     pub(super) fn start(seeds: &[Address], timeout: Duration, connect: Box<Connect>) -> Arc<Self> {
@@ -107,8 +112,7 @@ impl Cluster {
         let mut known = self.known.subscribe();
         let told = timeout(deadline, known.wait_for(|known| *known)).await;
         if !matches!(told, Ok(Ok(_))) {
-            let why = "the cluster's slots are not known yet".to_owned();
-            return Err(StoreError::Unavailable(why));
+            return Err(not_known());
         }
         drop(told);
         for node in self.masters() {
@@ -128,6 +132,10 @@ impl Cluster {
         masters
     }
 
+    pub(super) const fn timeout_us(&self) -> u64 {
+        self.timeout_us
+    }
+
     /// Decides a request whose keys are all of one slot, wherever that is meanwhile.
     pub(super) async fn decide(
         &self,
@@ -137,17 +145,22 @@ impl Cluster {
     ) -> Result<Decision, StoreError> {
         let deadline_us = uptime_us() + self.timeout_us;
         let mut asked: Option<Arc<Node>> = None;
+        let mut is_first = true;
         loop {
             let lane = Lane { slot, asking: asked.is_some() };
             let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
-            // All attempts together have the time of one.
-            let left = Duration::from_micros(deadline_us.saturating_sub(uptime_us()));
-            let decided =
-                timeout(left, node.decide(lane, Arc::clone(&asks), occasion.clone())).await;
+            let decided = node.decide(lane, Arc::clone(&asks), occasion.clone());
+            let decided = if is_first {
+                decided.await
+            } else {
+                // All attempts together have the time of one.
+                let left = Duration::from_micros(deadline_us.saturating_sub(uptime_us()));
+                timeout(left, decided).await.unwrap_or(Err(StoreError::Timeout))
+            };
+            is_first = false;
             let error = match decided {
-                Ok(Ok(decision)) => return Ok(decision),
-                Ok(Err(error)) => error,
-                Err(_elapsed) => StoreError::Timeout,
+                Ok(decision) => return Ok(decision),
+                Err(error) => error,
             };
             // A node that sends us on took nothing.
             match redirect(&error) {
@@ -228,12 +241,25 @@ impl Cluster {
         }
         let mut map = self.map.write();
         map.masters = masters;
-        // Of a node without slots nobody needs to know that it is down.
-        let Map { nodes, masters } = &*map;
+        let Map { nodes, masters } = &mut *map;
         let has_slots =
             |node: &Arc<Node>| masters.iter().flatten().any(|master| Arc::ptr_eq(master, node));
-        let retired = nodes.values().filter(|node| node.is_down() && !has_slots(node));
-        retired.for_each(|node| node.rose());
+        nodes.retain(|address, node| {
+            if has_slots(node) {
+                return true;
+            }
+            if self.seeds.contains(address) {
+                // Nobody needs to know that it is down.
+                node.rose();
+                return true;
+            }
+            // What was asked before the slots moved is answered first: it holds the node.
+            let is_asked = Arc::strong_count(node) > 1 && !node.is_down();
+            if !is_asked {
+                node.retire();
+            }
+            is_asked
+        });
         drop(map);
         self.known.send_replace(true);
     }

@@ -125,7 +125,7 @@ impl DenyCache {
             && ask.limit.excess() == Excess::Refused
             && ask.mode == Mode::Take;
         let wait_us = status.retry_after_ms?.checked_sub(1)?.saturating_mul(1_000);
-        (rejects && wait_us > 0).then(|| sent_us + wait_us.min(self.ttl_us))
+        (rejects && wait_us > 0).then(|| sent_us.saturating_add(wait_us.min(self.ttl_us)))
     }
 
     fn denies(&self, ask: &Ask, now_us: u64) -> bool {
@@ -187,7 +187,10 @@ impl Entry {
         if limit != ask.limit || hits != ask.tested_hits() {
             return None;
         }
-        let left_ms = |ms: u64| (self.at_us + ms * 1_000).saturating_sub(now_us).div_ceil(1_000);
+        let left_ms = |ms: u64| {
+            let end_us = self.at_us.saturating_add(ms.saturating_mul(1_000));
+            end_us.saturating_sub(now_us).div_ceil(1_000)
+        };
         let retry_after_ms = status.retry_after_ms.map(left_ms).filter(|left_ms| *left_ms > 0);
         let waited = status.retry_after_ms.is_some() && retry_after_ms.is_none();
         Some(Status {

@@ -12,7 +12,8 @@ use fred::types::scripts::Script;
 use fred::types::{
     Builder, ClusterHash, CustomCommand, InfoKind, Key, Value, config::ReconnectPolicy,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::SCRIPT;
@@ -44,6 +45,10 @@ pub(super) struct Link {
     loading: Mutex<()>,
     /// What one run may take.
     timeout: Duration,
+    /// Keeps the connection.
+    connecting: AbortHandle,
+    /// Whether no connection is to be there any more.
+    ended: watch::Sender<bool>,
 }
 
 impl Link {
@@ -52,9 +57,9 @@ impl Link {
         config.fail_fast = false;
         let client =
             builder(config).build().map_err(|error| format!("store: {}", error.details()))?;
-        drop(client.connect());
-        let script = Script::from_lua(SCRIPT);
-        Ok(Self { client, script, loading: Mutex::new(()), timeout })
+        let connecting = client.connect().abort_handle();
+        let (script, ended) = (Script::from_lua(SCRIPT), watch::Sender::new(false));
+        Ok(Self { client, script, loading: Mutex::new(()), timeout, connecting, ended })
     }
 
     pub(super) async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
@@ -65,12 +70,22 @@ impl Link {
         }
     }
 
-    /// Waits for a connection, however long.
+    /// Waits for a connection, however long, or until there is to be none.
     pub(super) async fn ready(&self) {
         while !self.client.is_connected() {
-            // An error is of one attempt to connect; others follow.
-            let _ = self.client.wait_for_connect().await;
+            let mut ended = self.ended.subscribe();
+            tokio::select! {
+                _ = ended.wait_for(|ended| *ended) => return,
+                // An error is of one attempt to connect; others follow.
+                _ = self.client.wait_for_connect() => {}
+            }
         }
+    }
+
+    /// Ends the connection, and all attempts to have one.
+    pub(super) fn end(&self) {
+        self.connecting.abort();
+        self.ended.send_replace(true);
     }
 
     /// Why a request was not sent in time.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::redirect;
@@ -33,6 +34,8 @@ pub(super) struct Node {
     /// What a decision may take.
     timeout_us: u64,
     down: AtomicBool,
+    /// Whether nobody is to ask it any more.
+    retired: AtomicBool,
     /// A counter that the probe writes.
     probe: Ask,
     shared: Arc<Shared>,
@@ -47,7 +50,8 @@ impl Node {
         shared: Arc<Shared>,
     ) -> Self {
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-        Self { queue, link, timeout_us, down: AtomicBool::new(false), probe, shared }
+        let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { queue, link, timeout_us, down, retired, probe, shared }
     }
 
     pub(super) const fn link(&self) -> &Link {
@@ -61,7 +65,7 @@ impl Node {
         asks: Arc<Vec<Ask>>,
         occasion: Occasion,
     ) -> Result<Decision, StoreError> {
-        if self.is_down() {
+        if self.is_down() || self.is_retired() {
             return Err(known_down());
         }
         let todo = self.queue.push(lane, (asks, occasion), uptime_us() + self.timeout_us);
@@ -128,8 +132,24 @@ impl Node {
         Ok(wire::decisions(requests, &reply?)?.collect())
     }
 
+    pub(super) const fn timeout_us(&self) -> u64 {
+        self.timeout_us
+    }
+
     pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection: the server is none of the cluster's any more.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+        self.rose();
+        self.queue.give_up(|| Err(known_down()));
+        self.link.end();
     }
 
     /// Run after run, until nobody waits.
@@ -178,6 +198,10 @@ impl Node {
                     (waiting.id, Ok(decision))
                 }));
             }
+            Err(StoreError::Broken(why)) if writes_midway(&run) => {
+                let error = StoreError::Garbled(format!("some hits may be taken: {why}"));
+                self.queue.answer(run.iter().map(|waiting| (waiting.id, Err(error.clone()))));
+            }
             // A key that holds something else breaks the run before anything is written: only
             // those who ask for it shall suffer.
             Err(StoreError::Broken(_)) if run.len() > 1 => {
@@ -200,7 +224,7 @@ impl Node {
 
     /// Notes that the server is down: who waits to be sent waits no longer.
     fn fell(self: &Arc<Self>, why: &StoreError) {
-        if self.down.swap(true, Ordering::Relaxed) {
+        if self.is_retired() || self.down.swap(true, Ordering::Relaxed) {
             return;
         }
         self.shared.outages.begun(why, &self.shared.metrics);
@@ -241,6 +265,13 @@ impl Node {
     }
 }
 
+/// Whether a run writes before all is read: where one counter comes with two limits.
+fn writes_midway(run: &[Waiting]) -> bool {
+    let mut limits = HashMap::new();
+    let mut asks = run.iter().flat_map(|waiting| &*waiting.asks);
+    asks.any(|ask| limits.insert(ask.key.as_bytes(), ask.limit).is_some_and(|it| it != ask.limit))
+}
+
 /// Makes a span of the run for each of its requests that is traced.
 fn trace(run: &[Waiting], sent_us: u64, error: Option<&StoreError>) {
     for span in run.iter().filter_map(|waiting| waiting.occasion.span.as_ref()) {
@@ -257,5 +288,23 @@ impl Drop for Node {
     fn drop(&mut self) {
         // Nobody asks it any more: what it knew of an outage goes with it.
         self.rose();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Limit, LimitSpec};
+
+    #[test]
+    fn a_counter_with_two_limits_is_written_midway() {
+        let of = |hits| {
+            let limit = Limit::new(&LimitSpec { hits, period_ms: 1_000, ..LimitSpec::default() });
+            let asks =
+                Arc::new(vec![Ask { limit: limit.unwrap(), ..super::super::probe().unwrap() }]);
+            Waiting { id: 0, asks, occasion: Occasion::now() }
+        };
+        assert!(!writes_midway(&[of(10), of(10)]));
+        assert!(writes_midway(&[of(10), of(20)]));
     }
 }

@@ -135,7 +135,7 @@ impl Queue {
         let mut weight = 0;
         while let Some(next) = of_lane.waiting.front() {
             let open = open(&mut inner.open, inner.first_id, next.id);
-            let Some(open) = open.filter(|open| open.is_awaited()) else {
+            let Some(open) = open.and_then(Open::if_awaited) else {
                 of_lane.waiting.pop_front();
                 continue;
             };
@@ -166,11 +166,14 @@ impl Queue {
         }
     }
 
-    /// Ends what is over at `now_us` with the error for what was sent or was not.
+    /// Ends what is over at `now_us` with the error for what was sent or was not. What was dropped
+    /// is none: it says nothing of the server.
     pub(super) fn expire(&self, now_us: u64, error: impl Fn(bool) -> StoreError) -> Expired {
         let mut inner = self.inner.lock();
         let mut expired = Expired { error: None, next_us: None };
-        while let Some(first) = inner.open.front() {
+        loop {
+            inner.drop_answered();
+            let Some(first) = inner.open.front() else { break };
             if first.deadline_us > now_us {
                 expired.next_us = Some(first.deadline_us);
                 return expired;
@@ -200,6 +203,10 @@ impl Inner {
             // Who waited may have given up.
             drop(sender.send(answer()));
         }
+        self.drop_answered();
+    }
+
+    fn drop_answered(&mut self) {
         while self.open.front().is_some_and(|first| first.answer.is_none()) {
             self.open.pop_front();
             self.first_id += 1;
@@ -213,9 +220,10 @@ fn open(all: &mut VecDeque<Open>, first_id: u64, id: u64) -> Option<&mut Open> {
 }
 
 impl Open {
-    /// Whether it has no answer, and somebody waits for one.
-    fn is_awaited(&self) -> bool {
-        self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
+    /// It, if somebody waits for its answer; else nobody is to get one.
+    fn if_awaited(&mut self) -> Option<&mut Self> {
+        self.answer = self.answer.take().filter(|answer| !answer.is_closed());
+        self.answer.is_some().then_some(self)
     }
 }
 
@@ -228,5 +236,50 @@ impl Waiting {
             Shape::SlidingWindowLog => 6,
         };
         self.asks.iter().map(weight).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE_US: u64 = 15_000;
+
+    fn late(sent: bool) -> StoreError {
+        if sent { StoreError::Timeout } else { StoreError::Unavailable("not sent".to_owned()) }
+    }
+
+    fn push(queue: &Queue) -> Todo {
+        queue.push(Lane::default(), (Arc::default(), Occasion::now()), DEADLINE_US)
+    }
+
+    fn error_at_the_deadline(queue: &Queue) -> Option<&'static str> {
+        queue.expire(DEADLINE_US, late).error.map(|error| error.kind())
+    }
+
+    #[test]
+    fn whoever_waits_in_vain_shows_that_the_server_is_late() {
+        let queue = Queue::new(64);
+        let sent = push(&queue);
+        assert_eq!(queue.next_run(Lane::default()).unwrap().len(), 1);
+        assert_eq!(error_at_the_deadline(&queue), Some("timeout"));
+        assert!(sent.answer.blocking_recv().unwrap().is_err());
+        let _waits = push(&queue);
+        assert_eq!(error_at_the_deadline(&queue), Some("unavailable"));
+    }
+
+    #[test]
+    fn whoever_gave_up_before_a_run_came_shows_nothing() {
+        let queue = Queue::new(64);
+        let (first, gone, last) = (push(&queue), push(&queue), push(&queue));
+        drop(gone.answer);
+        let run = queue.next_run(Lane::default()).unwrap();
+        assert_eq!(run.iter().map(|waiting| waiting.id).collect::<Vec<_>>(), [0, 2]);
+        queue.answer(run.iter().map(|waiting| (waiting.id, Ok(Decision::without_limits()))));
+        assert_eq!(error_at_the_deadline(&queue), None);
+        for answered in [first, last] {
+            assert!(answered.answer.blocking_recv().unwrap().is_ok());
+        }
+        assert_eq!(queue.inner.lock().open.len(), 0);
     }
 }
