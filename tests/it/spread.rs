@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tokio::task::JoinSet;
 
 use crate::support::client::{Caller, Request, Served, request};
@@ -83,6 +84,28 @@ async fn at_once_no_hit_is_lost_or_invented() {
     // Hits on their way back may reject others, so that a few of everyone's may be left.
     assert!((250..=300).contains(&all), "{all} passed");
     assert_eq!(remaining(&caller, 0).await.1, 300 - all);
+}
+
+#[tokio::test]
+async fn over_several_servers_only_a_request_that_passes_gives_back() {
+    let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
+    let served = served(&servers);
+    let caller = served.caller().await;
+    let everyone = request("edge").about("everyone", "").taking(5).giving_back();
+    for tenant in 0..TENANTS {
+        let paying = |hits| everyone.clone().about("tenant", tenant.to_string()).taking(hits);
+        assert!(caller.allows(&both(tenant)).await);
+        // Five are more than one: a refund that is taken back would leave five.
+        let rejected = caller.should(&paying(20)).await.unwrap();
+        let codes: Vec<_> = rejected.statuses.iter().map(DescriptorStatus::code).collect();
+        assert_eq!(codes, [Code::Ok, Code::OverLimit], "tenant {tenant}");
+        assert_eq!(rejected.statuses[0].limit_remaining, 299);
+        assert_eq!(remaining(&caller, tenant).await, (19, 299), "tenant {tenant}");
+        let passing = caller.should(&paying(19)).await.unwrap();
+        assert_eq!(passing.overall_code(), Code::Ok);
+        assert_eq!(passing.statuses[0].limit_remaining, 300);
+        assert_eq!(remaining(&caller, tenant).await, (0, 300), "tenant {tenant}");
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,14 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// What a decision may take.
+    pub(super) fn timeout_us(&self) -> u64 {
+        match self {
+            Self::Node(node) => node.timeout_us(),
+            Self::Slot(cluster, _) => cluster.timeout_us(),
+        }
+    }
+
     pub(super) async fn decide(
         &self,
         asks: Arc<Vec<Ask>>,

@@ -1,17 +1,20 @@
 //! Requests whose counters are on several servers.
 //!
 //! No script sees them all, so each server decides over its own, at once, and what some took is
-//! given back where others reject: exactly that. The promise is weaker than that of one script:
-//! until it is given back, others can see hits of a request that is rejected, and may be rejected
-//! for them. Nothing is lost or invented unless a server fails in between; then hits may stay taken
-//! of a request that was rejected, never the other way round.
+//! given back where others reject: exactly that. What a request gives back itself waits until it is
+//! known to pass. The promise is weaker than that of one script: until hits are given back, others
+//! can see those of a request that is rejected, and may be rejected for them. Nothing is lost or
+//! invented unless a server fails in between; then hits may stay taken of a request that was
+//! rejected, never the other way round.
 
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
 use super::route::Target;
+use crate::clock::uptime_us;
 use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
+use crate::limit::Shape;
 use crate::store::{Decision, Occasion, Source, StoreError};
 
 /// The asks of a request that one server decides together.
@@ -25,6 +28,8 @@ pub(super) struct Part {
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
 /// waits for it.
 pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decision, StoreError> {
+    let start_us = uptime_us();
+    let (parts, refunds) = apart(parts);
     let decided = on_all(parts.iter().map(Part::request), &occasion).await;
     let mut outcome = Outcome::default();
     for (part, decision) in parts.iter().zip(&decided) {
@@ -33,17 +38,29 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
             Err(_) => outcome.fail(),
         }
     }
+    // A replay's clock stands still.
+    let late_us = |part: &Part| match occasion.at_ms {
+        Some(_) => 0,
+        None => uptime_us() - start_us + part.target.timeout_us(),
+    };
     let undos: Vec<Part> = parts
         .iter()
         .zip(&decided)
-        .filter_map(|(part, decision)| undo(part, &decision.as_ref().ok()?.statuses, outcome))
+        .filter_map(|(part, decision)| {
+            undo(part, &decision.as_ref().ok()?.statuses, outcome, late_us(part))
+        })
         .collect();
-    let undone = on_all(undos.iter().map(Part::request), &occasion).await;
-    if let Some(error) = failure(&decided, &undone) {
+    let undos_count = undos.len();
+    let is_decided = decided.iter().all(Result::is_ok);
+    let refunds = refunds.into_iter().filter(|_| is_decided).map(|part| part.settled(outcome));
+    let settling: Vec<Part> = undos.into_iter().chain(refunds).collect();
+    let settled = on_all(settling.iter().map(Part::request), &occasion).await;
+    let (undone, refunded) = settled.split_at(undos_count);
+    if let Some(error) = failure(&decided, undone, refunded, outcome) {
         return Err(error);
     }
 
-    let count = parts.iter().map(|part| part.asks.len()).sum();
+    let count = parts.iter().chain(&settling[undos_count..]).map(|part| part.asks.len()).sum();
     let mut statuses = vec![Status::UNKNOWN; count];
     for (part, decision) in parts.iter().zip(decided) {
         let statuses_of_part = decision.into_iter().flat_map(|decision| decision.statuses);
@@ -52,11 +69,11 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
         }
     }
     // An undo that fails leaves hits taken: the rejection stands all the same.
-    let undone =
-        undos.iter().zip(undone).filter_map(|(undo, decision)| Some((undo, decision.ok()?)));
-    for (undo, decision) in undone {
+    let settled =
+        settling.iter().zip(settled).filter_map(|(part, decision)| Some((part, decision.ok()?)));
+    for (part, decision) in settled {
         for (at, Status { remaining, reset_after_ms, .. }) in
-            undo.places.iter().zip(decision.statuses)
+            part.places.iter().zip(decision.statuses)
         {
             statuses[*at] = Status { remaining, reset_after_ms, delay_ms: 0, ..statuses[*at] };
         }
@@ -64,22 +81,62 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
     Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
 }
 
-/// Why there is no decision, if a part has none: where hits may be taken, an error that says so.
+/// What is tested first, and what is given back after it.
+fn apart(parts: Vec<Part>) -> (Vec<Part>, Vec<Part>) {
+    let is_refund = |ask: &Ask| ask.mode == Mode::Refund && ask.hits > 0;
+    if !parts.iter().any(|part| part.asks.iter().any(is_refund)) {
+        return (parts, Vec::new());
+    }
+    let only = |refunds: bool| {
+        let some = parts.iter().filter_map(|part| part.only(|ask| is_refund(ask) == refunds));
+        some.collect()
+    };
+    (only(false), only(true))
+}
+
+/// Why there is no decision, if a part has none: where hits may be moved, an error that says so.
 fn failure(
     decided: &[Result<Decision, StoreError>],
     undone: &[Result<Decision, StoreError>],
+    refunded: &[Result<Decision, StoreError>],
+    outcome: Outcome,
 ) -> Option<StoreError> {
-    let mut errors = decided.iter().filter_map(|decision| decision.as_ref().err());
-    let first = errors.clone().next()?;
-    if let Some(error) = errors.find(|error| error.may_have_taken()) {
-        return Some(error.clone());
+    let errors_of = |all: &[Result<Decision, StoreError>]| {
+        all.iter().filter_map(|decision| decision.clone().err()).collect::<Vec<_>>()
+    };
+    let (errors, kept, not_refunded) = (errors_of(decided), errors_of(undone), errors_of(refunded));
+    let lost = |why: &StoreError| StoreError::Lost(format!("{why}; hits stay moved elsewhere"));
+    if let Some(first) = errors.first() {
+        let uncertain = errors.iter().find(|error| error.may_have_taken());
+        return Some(match uncertain {
+            Some(error) => error.clone(),
+            None if kept.is_empty() => first.clone(),
+            None => lost(first),
+        });
     }
-    let kept = undone.iter().find_map(|undone| undone.as_ref().err());
-    let lost = |error| StoreError::Lost(format!("{first}; hits stay taken elsewhere: {error}"));
-    Some(kept.map_or_else(|| first.clone(), lost))
+    // How a rejected request's refunds would stand is no part of the decision.
+    let first = not_refunded.first().filter(|_| outcome.allowed())?;
+    let is_all = decided.is_empty() && not_refunded.len() == refunded.len();
+    Some(if is_all { first.clone() } else { lost(first) })
 }
 
 impl Part {
+    /// Some of the asks, if there are any.
+    fn only(&self, wanted: impl Fn(&Ask) -> bool) -> Option<Self> {
+        let both = self.asks.iter().zip(&self.places).filter(|(ask, _)| wanted(ask));
+        let (asks, places): (Vec<Ask>, Vec<usize>) =
+            both.map(|(ask, at)| (ask.clone(), *at)).unzip();
+        let target = self.target.clone();
+        (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), places })
+    }
+
+    /// Refunds as the request's outcome has them: what is not given back is only looked at.
+    fn settled(self, outcome: Outcome) -> Self {
+        let mode = |ask: &Ask| if outcome.moves(ask, true) { Mode::Refund } else { Mode::Peek };
+        let asks = self.asks.iter().map(|ask| Ask { mode: mode(ask), ..ask.clone() });
+        Self { asks: Arc::new(asks.collect()), ..self }
+    }
+
     fn request(&self) -> (Target, Arc<Vec<Ask>>) {
         (self.target.clone(), self.sent())
     }
@@ -101,29 +158,23 @@ impl Part {
     }
 }
 
-/// What takes back what a part moved and the whole request does not.
-fn undo(part: &Part, statuses: &[Status], whole: Outcome) -> Option<Part> {
+/// What gives back what a part took and the whole request does not, at most `late_us` after it.
+fn undo(part: &Part, statuses: &[Status], whole: Outcome, late_us: u64) -> Option<Part> {
     let own = Outcome::of(&part.sent(), statuses);
     let both = part.asks.iter().zip(statuses).zip(&part.places);
     let (asks, places): (Vec<Ask>, Vec<usize>) = both
         .filter(|((ask, status), _)| {
             own.moves(ask, status.within_limit) && !whole.moves(ask, status.within_limit)
         })
-        .map(|((ask, _), at)| (opposite(ask), *at))
+        // In the next window it would give back what others took there.
+        .filter(|((ask, status), _)| {
+            let ends_us = status.reset_after_ms.saturating_mul(1_000);
+            !matches!(ask.limit.shape(), Shape::FixedWindow) || ends_us > late_us
+        })
+        .map(|((ask, _), at)| (Ask { mode: Mode::Refund, ..ask.clone() }, *at))
         .unzip();
     let target = part.target.clone();
     (!asks.is_empty()).then(|| Part { target, asks: Arc::new(asks), places })
-}
-
-/// Gives back what was taken; takes what was given back, whether it fits or not.
-fn opposite(ask: &Ask) -> Ask {
-    match ask.mode {
-        Mode::Take | Mode::Peek => Ask { mode: Mode::Refund, ..ask.clone() },
-        Mode::Refund => {
-            let limit = ask.limit.into_overdraft();
-            Ask { mode: Mode::Take, limit, enforcement: Enforcement::Shadow, ..ask.clone() }
-        }
-    }
 }
 
 /// Asks servers at once; the decisions are in the requests' order.
@@ -156,7 +207,11 @@ mod tests {
         let took = || Ok(Decision::without_limits());
         let down = || Err(StoreError::Unavailable("down".to_owned()));
         let late = || Err(StoreError::Timeout);
-        let of = |decided: &[_], undone: &[_]| failure(decided, undone).map(|error| error.kind());
+        let mut rejected = Outcome::default();
+        rejected.fail();
+        let of = |decided: &[_], undone: &[_]| {
+            failure(decided, undone, &[], rejected).map(|error| error.kind())
+        };
         assert_eq!(of(&[took(), took()], &[]), None);
         // A rejected request, whose undo failed.
         assert_eq!(of(&[took(), took()], &[down()]), None);
@@ -165,5 +220,21 @@ mod tests {
         assert_eq!(of(&[took(), down()], &[late()]), Some("lost"));
         assert_eq!(of(&[down(), late()], &[]), Some("timeout"));
         assert_eq!(of(&[down(), down()], &[]), Some("unavailable"));
+    }
+
+    #[test]
+    fn a_refund_that_fails_is_an_error_of_a_request_that_passes() {
+        let done = || Ok(Decision::without_limits());
+        let down = || Err(StoreError::Unavailable("down".to_owned()));
+        let of = |decided: &[_], refunded: &[_], outcome| {
+            failure(decided, &[], refunded, outcome).map(|error| error.kind())
+        };
+        let (passes, mut rejected) = (Outcome::default(), Outcome::default());
+        rejected.fail();
+        assert_eq!(of(&[done()], &[done()], passes), None);
+        assert_eq!(of(&[done()], &[down()], rejected), None);
+        assert_eq!(of(&[], &[down(), down()], passes), Some("unavailable"));
+        assert_eq!(of(&[], &[done(), down()], passes), Some("lost"));
+        assert_eq!(of(&[done()], &[down()], passes), Some("lost"));
     }
 }
