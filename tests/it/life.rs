@@ -75,7 +75,7 @@ fn a_second_signal_ends_at_once() {
     wait_for_page(served.tidegate.http, "/readyz", 503);
     served.tidegate.ask_to_end();
     assert_eq!(served.tidegate.wait_for_end().code(), Some(1));
-    assert!(served.tidegate.log().contains("second signal"));
+    served.tidegate.wait_for_log("second signal");
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_call_that_never_ends_is_cut_off_after_the_time_for_draining() {
     let open = ServerReflectionClient::new(caller.channel()).server_reflection_info(never).await;
     served.tidegate.ask_to_end();
     assert_eq!(served.tidegate.wait_for_end().code(), Some(0));
-    assert!(served.tidegate.log().contains("cut off"), "{}", served.tidegate.log());
+    served.tidegate.wait_for_log("cut off");
     drop(open);
 }
 

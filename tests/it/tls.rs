@@ -196,7 +196,7 @@ fn a_bad_pair_is_refused_and_the_old_one_stays() {
     process::wait_until(SOME_TIME, noticed).expect("it is noticed");
     let well = "rate_limit_tls_certificate_last_reload_successful{port=\"grpc\"}";
     assert_eq!(metric(&served, well), 0.0);
-    assert!(served.tidegate.log().contains("--grpc-cert-file"), "{}", served.tidegate.log());
+    served.tidegate.wait_for_log("--grpc-cert-file");
     let output = query(served.tidegate.grpc, &made, Some((&made, "client")));
     assert!(is_allowed(&output), "{output:?}");
     made.replace(&newer, &["server.key"]);

@@ -251,8 +251,7 @@ async fn a_collector_may_ask_for_tls_and_is_trusted_where_the_system_does() {
     let stranger = Certificates::new().file("ca.pem");
     let unknown = Tidegate::serve_with_variable("SSL_CERT_FILE", &stranger, &args);
     check(&Caller::of(unknown.grpc).await, &user("alice"), true).await.unwrap();
-    let has_failed = || Some(()).filter(|()| unknown.log().contains("UnknownIssuer"));
-    wait_until(DEADLINE, has_failed).unwrap_or_else(|| panic!("{}", unknown.log()));
+    unknown.wait_for_log("UnknownIssuer");
     assert_eq!(collector.spans().len(), 1);
 }
 

@@ -92,10 +92,7 @@ async fn without_a_store_envoy_gets_what_the_policy_says() {
         let fourth = if policy == "local" { TOO_MANY } else { status };
         assert_eq!(ask.send().await.status, fourth, "{policy}");
         redis.restart();
-        let again = process::eventually(RECOVERY, async || {
-            front.served.tidegate.log().contains("the store decides again").then_some(())
-        });
-        assert!(again.await.is_some(), "{policy}: the store is found again");
+        front.served.tidegate.wait_for_log("the store decides again");
         let other = front.get("/").header("x-user", "b");
         assert_eq!(other.statuses(4).await, [OK, OK, OK, TOO_MANY], "{policy}");
     }

@@ -1,13 +1,7 @@
 //! Metrics whose labels have values of requests in them, because rules ask for it.
 
-use std::time::Duration;
-
 use crate::http::{call, checks, metrics};
 use crate::support::client::{Served, request};
-use crate::support::process::wait_until;
-
-/// For a line of the log.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 const EDGE: &str = "
 domain: edge
@@ -81,10 +75,7 @@ async fn series_of_values_are_bounded_and_sums_stay() {
     assert_eq!(metrics[&checks("edge", "user=regular", "rejected")], 49.0, "in use, so kept");
     assert_eq!(metrics[&checks("edge", "other", "allowed")], 41.0);
     assert_eq!(metrics["rate_limit_metric_series_dropped_total"], 41.0);
-    let warned = wait_until(DEADLINE, || {
-        served.tidegate.log().contains("--metric-max-series").then_some(())
-    });
-    assert!(warned.is_some(), "{}", served.tidegate.log());
+    served.tidegate.wait_for_log("--metric-max-series");
 }
 
 #[tokio::test]

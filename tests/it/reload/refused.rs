@@ -26,7 +26,7 @@ fn a_refused_file_is_told_everywhere_until_it_is_mended() {
     assert!(ready.contains("version 1 stays"), "{ready}");
     let limits_page = loaded.page("/limits");
     assert!(limits_page.contains(&place) && limits_page.contains("\"version\":1"), "{limits_page}");
-    assert!(loaded.tidegate.log().contains(&place), "the log names the place");
+    loaded.tidegate.wait_for_log(&place);
     for series in [
         "rate_limit_config_reload_total{result=\"failure\"} 1\n",
         "rate_limit_config_reload_total{result=\"success\"} 1\n",

@@ -20,6 +20,9 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 /// From SIGTERM to the end, above any drain time that a test sets.
 const EXIT_DEADLINE: Duration = Duration::from_secs(30);
 
+/// For a line of the log.
+const LOG_DEADLINE: Duration = Duration::from_secs(30);
+
 /// For a command that is not `serve`.
 const RUN_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -125,6 +128,16 @@ impl Tidegate {
     /// What it logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged `text`: what is logged comes here a little later.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn wait_for_log(&self, text: &str) {
+        let logged = || Some(()).filter(|()| self.log().contains(text));
+        process::wait_until(LOG_DEADLINE, logged)
+            .unwrap_or_else(|| panic!("no {text:?} in the log:\n{}", self.log()));
     }
 
     /// Leaves what it logs unread, until this is dropped.
