@@ -92,18 +92,23 @@ async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
 }
 
 async fn limits(State(pages): State<Arc<Pages>>) -> Json<Value> {
+    // A hundred thousand rules take their time: not on a thread that answers requests.
+    Json(tokio::task::spawn_blocking(move || in_force(&pages)).await.unwrap_or_default())
+}
+
+fn in_force(pages: &Pages) -> Value {
     let refused = pages.service.rules().refusal().map(|refusal| refused(&refusal));
     let snapshot = pages.service.snapshot();
     let load = &snapshot.load;
     let domains: Vec<_> = snapshot.rules.domains().map(domain).collect();
-    Json(json!({
+    json!({
         "version": load.version,
         "hash": load.hash,
         "loaded_at": moment(load.at_ms),
         "files": load.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
         "refused": refused,
         "domains": domains,
-    }))
+    })
 }
 
 /// Limits files that are not in force, and why.
