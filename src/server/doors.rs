@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::certificates;
+use super::certificates::{self, Stamps};
 use super::listen::{Door, Places};
 use super::pages::CONNECTIONS_MAX;
 use super::socket::Listener;
@@ -42,8 +42,10 @@ fn tls(
 ) -> Result<Option<Arc<Tls>>, String> {
     let Some(secured) = secured else { return Ok(None) };
     let metrics = metrics.tls(secured.port);
+    // Before they are read: what changes meanwhile is read again.
+    let stamps = Stamps::of(&secured);
     let tls = Arc::new(Tls::new(secured, protocol, metrics)?);
-    certificates::follow(&tls)
+    certificates::follow(&tls, stamps)
         .map_err(|error| format!("a thread to follow certificates on: {error}"))?;
     Ok(Some(tls))
 }

@@ -64,10 +64,14 @@ impl Tls {
     /// # Errors
     /// As [`Tls::new`]; what was read before stays.
     pub(super) fn read_again(&self) -> Result<(), String> {
-        let config = read(&self.secured, self.protocol);
-        self.metrics.read(config.is_ok());
-        self.config.store(Arc::new(config?));
+        self.config.store(Arc::new(read(&self.secured, self.protocol)?));
+        self.metrics.read(true);
         Ok(())
+    }
+
+    /// Counts that new files cannot be used.
+    pub(super) fn count_refusal(&self) {
+        self.metrics.read(false);
     }
 
     /// Agrees with a caller, soon.
