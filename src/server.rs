@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tracing_appender::non_blocking::WorkerGuard;
@@ -153,12 +152,12 @@ impl Bound {
         // Health is told before the first call can come.
         let tick = Tick::start(Arc::clone(&self.service), reporter).await;
         let workers = start_workers(&self.parts, &health, &follow).await?;
-        if let Some(admin) = self.admin {
+        let admin = self.admin.map(|admin| {
             let (service, bounds) = (Arc::clone(&self.service), self.parts.settings.bounds());
             let end = follow.clone().until(Phase::Stopping);
-            tokio::spawn(admin::serve(admin, service, bounds, end));
-        }
-        let pages = self.parts.pages(self.service, is_leaving(&follow));
+            tokio::spawn(admin::serve(admin, service, bounds, end))
+        });
+        let pages = self.parts.pages(Arc::clone(&self.service), is_leaving(&follow));
         let router = http::router(Arc::new(pages));
         let unread = Room::new(UNREAD_PAGES_MAX, self.parts.metrics.shed(Shed::Pages).clone());
         let answers = Answers { router, messages: self.parts.calls.room.clone(), unread };
@@ -179,11 +178,24 @@ impl Bound {
             }
         }
         life.enter(Phase::Stopping);
-        for (guest, worker) in self.grpc.close().into_iter().zip(workers.iter().cycle()) {
-            worker.deal(guest).await?;
-        }
         let watch = Stopwatch::start();
-        drain(workers, http, drain_timeout).await;
+        let all = async {
+            for (guest, worker) in self.grpc.close().into_iter().zip(workers.iter().cycle()) {
+                // A worker that has ended serves nobody.
+                let _ = worker.deal(guest).await;
+            }
+            for worker in workers {
+                worker.ended().await;
+            }
+            for port in [Some(http), admin].into_iter().flatten() {
+                // An error of its own was told already.
+                let _ = port.await;
+            }
+        };
+        if timeout(drain_timeout, all).await.is_err() {
+            tracing::warn!("calls were still in flight after {drain_timeout:?}; they are cut off");
+        }
+        self.service.store().settle().await;
         if let Some(tracing) = self.parts.tracing.clone() {
             let left = drain_timeout.saturating_sub(watch.elapsed());
             tracing.end(left.min(FLUSH_MAX)).await;
@@ -244,17 +256,4 @@ async fn start_workers(
         prepared.await.map_err(|_gone| "a serving thread ended".to_owned())??;
     }
     Ok(workers)
-}
-
-async fn drain<T>(workers: Vec<Worker>, http: JoinHandle<T>, within: Duration) {
-    let all = async {
-        for worker in workers {
-            worker.ended().await;
-        }
-        // An error of its own was told already.
-        let _ = http.await;
-    };
-    if timeout(within, all).await.is_err() {
-        tracing::warn!("calls were still in flight after {within:?}; they are cut off");
-    }
 }

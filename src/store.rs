@@ -246,6 +246,13 @@ impl Store {
         }
     }
 
+    /// Charges the store what was admitted without it, for the last time.
+    pub async fn settle(&self) {
+        if let Self::Redis(redis) = self {
+            redis.settle().await;
+        }
+    }
+
     /// Whether the store would decide now.
     ///
     /// # Errors

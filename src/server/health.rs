@@ -45,7 +45,11 @@ impl Tick {
         self.report(false).await;
         loop {
             tokio::select! {
-                _ = ticks.tick() => self.tidy(),
+                // Calls are still answered: what they took without the store is charged.
+                _ = ticks.tick() => {
+                    let _ = self.service.ready().await;
+                    self.tidy();
+                }
                 () = follow.reached(Phase::Stopping) => break,
             }
         }

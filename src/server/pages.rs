@@ -77,7 +77,7 @@ async fn hold(answer: Response, unread: &Room) -> Response {
 }
 
 /// Serves connections until the service stops, then finishes what is in flight.
-pub(super) async fn serve(door: Door, answers: Answers, mut follow: Follow) {
+pub(super) async fn serve(door: Door, answers: Answers, follow: Follow) {
     let mut open = JoinSet::new();
     let spoken = |guest| talk(guest, answers.clone(), follow.clone());
     let mut stops = pin!(follow.clone().until(Phase::Stopping));
@@ -92,7 +92,6 @@ pub(super) async fn serve(door: Door, answers: Answers, mut follow: Follow) {
     for guest in door.close() {
         open.spawn(spoken(guest));
     }
-    follow.reached(Phase::Stopping).await;
     while open.join_next().await.is_some() {}
 }
 

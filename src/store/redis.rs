@@ -200,6 +200,23 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Charges what was admitted without Redis, for the last time: what it does not take is lost.
+    pub async fn settle(&self) {
+        if !self.shared.fallback.has_charges() {
+            return;
+        }
+        let ready = self.ready().await;
+        let lost: u64 = self.shared.fallback.take_charges().iter().map(|charge| charge.hits).sum();
+        if lost > 0 {
+            let why = ready.err().map_or_else(String::new, |error| error.to_string());
+            tracing::warn!(
+                hits = lost,
+                why,
+                "the store is never charged what was admitted without it"
+            );
+        }
+    }
+
     /// What is wrong with how the servers are set up, for people.
     pub async fn warning(&self) -> Option<String> {
         for node in self.route.nodes() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tonic::Code;
+use tonic_health::ServingStatus;
 
 use crate::support::client::{Caller, Request, Served, request};
 use crate::support::servers::{RedisServer, Version};
@@ -91,6 +92,38 @@ async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
 }
 
 #[tokio::test]
+async fn a_replica_that_is_leaving_still_charges_what_it_admitted() {
+    let mut redis = RedisServer::start(Version::Redis70);
+    let served = served(&redis, &["--drain-delay", "1h"]);
+    let caller = served.caller().await;
+    until_the_store_decides(&caller).await;
+    redis.stop();
+    served.tidegate.ask_to_end();
+    caller.wait_for_health(ServingStatus::NotServing).await;
+    for _ in 0..3 {
+        assert_eq!(asked(&caller, "a").await, (true, FALLBACK));
+    }
+    redis.restart();
+    until("what was admitted is charged", async || left(&caller, "a").await == 3).await;
+}
+
+// Of threads two: one waits for the end, and one closes the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_ending_replica_cannot_charge_is_said_to_be_lost() {
+    let mut redis = RedisServer::start(Version::Redis70);
+    let mut served = served(&redis, &[]);
+    let caller = served.caller().await;
+    until_the_store_decides(&caller).await;
+    redis.stop();
+    for _ in 0..3 {
+        assert_eq!(asked(&caller, "a").await, (true, FALLBACK));
+    }
+    drop(caller);
+    assert!(served.tidegate.terminate().success());
+    served.tidegate.wait_for_log("never charged what was admitted without it hits=");
+}
+
+#[tokio::test]
 async fn a_domain_says_what_its_requests_get() {
     let policies = ["allow", "deny", "error", "local"];
     let file = |policy: &str| {
@@ -138,8 +171,7 @@ async fn a_server_that_was_made_a_replica_is_done_without_until_it_is_promoted()
     until("a replica takes nothing", async || asked(&caller, "b").await.1 == FALLBACK).await;
     redis.command(&["REPLICAOF", "NO", "ONE"]);
     until_the_store_decides(&caller).await;
-    let ended = || served.tidegate.log().contains("the store decides again");
-    until("the last thread knows as well", async || ended()).await;
+    served.tidegate.wait_for_log("the store decides again");
 }
 
 #[tokio::test]
