@@ -78,8 +78,14 @@ impl Translation {
         let addr = |host, port, default| {
             SocketAddr::new(values.host(host), values.port(port, default)).to_string()
         };
-        self.set("--grpc-addr", addr("GRPC_HOST", "GRPC_PORT", 8_081));
+        match values.text("GRPC_UDS") {
+            Some(path) => self.set("--grpc-addr", format!("unix:{path}")),
+            None => self.set("--grpc-addr", addr("GRPC_HOST", "GRPC_PORT", 8_081)),
+        }
         self.set("--http-addr", addr("HOST", "PORT", 8_080));
+        if let Some(calls) = values.count("MAX_CONCURRENT_REQUESTS").filter(|calls| *calls > 0) {
+            self.set("--max-in-flight", calls.to_string());
+        }
         if let Some(age) = values.duration("GRPC_MAX_CONNECTION_AGE") {
             self.set("--max-connection-age", spelled(age.min(AGE_MAX)));
             if age > AGE_MAX {
@@ -125,6 +131,11 @@ impl Translation {
             let what = "callers get X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, \
                 whatever the names were";
             self.remark("LIMIT_RESPONSE_HEADERS_ENABLED", what);
+        }
+        if values.is_on("RESPONSE_DYNAMIC_METADATA") {
+            let what = "they have other fields: the domain, the rules met, those that reject, and the \
+                rules' own metadata";
+            self.remark("RESPONSE_DYNAMIC_METADATA", what);
         }
         if values.is_off("RESPONSE_DYNAMIC_METADATA") {
             self.set("--dynamic-metadata", "off");

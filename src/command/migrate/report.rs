@@ -9,7 +9,8 @@ use super::vars::Vars;
 const BY_DEFAULT: [(&str, &str); 3] = [
     (
         "--count-rejected",
-        "a rejected request takes nothing; with this it counts in fixed windows, as there",
+        "a rejected request takes nothing; with this it counts in fixed windows, as there: whoever \
+            asks with hits_addend 0 and pays afterwards needs it, or overdraft: true in the rule",
     ),
     (
         "--on-store-failure error",

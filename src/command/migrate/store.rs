@@ -59,15 +59,22 @@ fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'stati
     let Some(url) = values.text("REDIS_URL") else {
         return Ok(Err(("REDIS_URL", "it is not set, which means a Unix socket there")));
     };
-    let plain = |url| Ok(Ok(Servers { url, auth: None }));
     match values.text("REDIS_TYPE") {
-        Some("CLUSTER") => plain(format!("{scheme}-cluster://{}", list(url))),
-        Some("SENTINEL") => plain(sentinels(scheme, url)?),
+        Some("CLUSTER") => {
+            Ok(Ok(several(scheme, url, |scheme, hosts| format!("{scheme}-cluster://{hosts}"))))
+        }
+        Some("SENTINEL") => sentinels(scheme, url).map(Ok),
         _ if !is_path(url) && socket == Some("unix") => Err(
             "is no path, while REDIS_SOCKET_TYPE is unix; allowed is a path, or tcp as the type"
                 .into(),
         ),
-        _ if !is_path(url) => Ok(Ok(single(scheme, url))),
+        _ if url.contains(',') => {
+            Err("has several hosts; set REDIS_TYPE to CLUSTER or SENTINEL, or leave one HOST:PORT"
+                .into())
+        }
+        _ if !is_path(url) => {
+            Ok(Ok(several(scheme, url, |scheme, hosts| format!("{scheme}://{hosts}"))))
+        }
         _ if matches!(socket, None | Some("unix")) => {
             Ok(Err(("REDIS_URL", "Redis is reached over TCP here, not over a Unix socket")))
         }
@@ -79,36 +86,40 @@ fn is_path(url: &str) -> bool {
     url.starts_with(['/', '@', '.'])
 }
 
-/// The client library there also takes `redis://USER:PASSWORD@HOST:PORT/DB`.
-fn single(scheme: &str, url: &str) -> Servers {
-    let (scheme, rest) = match url.split_once("://") {
-        Some(("rediss", rest)) => ("rediss", rest),
-        Some(("redis", rest)) => (scheme, rest),
-        _ => (scheme, url),
-    };
-    let (auth, hosts) = match rest.rsplit_once('@') {
-        Some((auth, hosts)) => {
-            let decoded = percent_decode_str(auth).decode_utf8_lossy();
-            (Some(decoded.trim_start_matches(':').to_owned()), hosts)
-        }
-        None => (None, rest),
-    };
-    Servers { url: format!("{scheme}://{hosts}"), auth: auth.filter(|auth| !auth.is_empty()) }
+/// Hosts with commas between, or one. The client library there also takes
+/// `redis://USER:PASSWORD@HOST:PORT/DB` for each.
+fn several(scheme: &str, hosts: &str, url: impl FnOnce(&str, &str) -> String) -> Servers {
+    let (mut scheme, mut auth) = (scheme, None);
+    let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
+    let hosts = hosts.map(|host| {
+        let rest = match host.split_once("://") {
+            Some(("rediss", rest)) => {
+                scheme = "rediss";
+                rest
+            }
+            Some(("redis", rest)) => rest,
+            _ => host,
+        };
+        let Some((own, host)) = rest.rsplit_once('@') else { return rest };
+        let own = percent_decode_str(own).decode_utf8_lossy().into_owned();
+        auth = auth.take().or(Some(own).filter(|own| !own.is_empty() && own != ":"));
+        host
+    });
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    Servers { url: url(scheme, &hosts), auth }
 }
 
-/// The master's name comes first.
-fn sentinels(scheme: &str, url: &str) -> Result<String, String> {
+/// The master's name comes first. What the hosts have before an `@` is for the sentinels and the
+/// servers behind them.
+fn sentinels(scheme: &str, url: &str) -> Result<Servers, String> {
     let (name, hosts) = url
         .split_once(',')
         .filter(|(name, _)| !name.trim().is_empty())
         .ok_or_else(|| "names no sentinels; allowed is MASTER,HOST:PORT,HOST:PORT,…".to_owned())?;
     let name = utf8_percent_encode(name.trim(), PARAMETER);
-    Ok(format!("{scheme}-sentinel://{}?service={name}", list(hosts)))
-}
-
-fn list(hosts: &str) -> String {
-    let hosts = hosts.split(',').map(|host| host.trim().trim_start_matches("redis://"));
-    hosts.filter(|host| !host.is_empty()).collect::<Vec<_>>().join(",")
+    Ok(several(scheme, hosts, |scheme, hosts| {
+        format!("{scheme}-sentinel://{hosts}?service={name}")
+    }))
 }
 
 fn allowed(values: &Values<'_>) -> &'static str {

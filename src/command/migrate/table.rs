@@ -90,13 +90,11 @@ pub const VARIABLES: &[Variable] = &[
     of("PORT", Port, Flag("--http-addr")),
     of("DEBUG_HOST", Text, DEBUG),
     of("DEBUG_PORT", Port, DEBUG),
-    of(
-        "GRPC_UDS",
-        Text,
-        Missing("gRPC is not served on a Unix socket yet: it listens on --grpc-addr"),
-    ),
+    of("GRPC_UDS", Text, Flag("--grpc-addr")),
     of("GRPC_HOST", Host, Flag("--grpc-addr")),
     of("GRPC_PORT", Port, Flag("--grpc-addr")),
+    of("MAX_CONCURRENT_REQUESTS", Count, Flag("--max-in-flight")),
+    of("REQUEST_TIMEOUT", Duration, TIMEOUT),
     of("GRPC_MAX_CONNECTION_AGE", Duration, Flag("--max-connection-age")),
     of(
         "GRPC_MAX_CONNECTION_AGE_GRACE",
@@ -188,6 +186,11 @@ pub const VARIABLES: &[Variable] = &[
         Needless(
             "add labels where Prometheus fetches: labels of static_configs, or relabel_configs",
         ),
+    ),
+    of(
+        "SANITIZE_DESCRIPTOR_METRIC_DOTS",
+        Switch,
+        Needless("rules and values are labels, in which a dot is no separator"),
     ),
     of("DISABLE_STATS", Switch, Needless("metrics are always there; nobody need fetch them")),
     of("USE_PROMETHEUS", Switch, FETCH),

@@ -45,8 +45,10 @@ pub enum Value {
     Duration(Duration),
     /// The word as the table spells it.
     Choice(&'static str),
-    /// A number that becomes no flag.
-    Number,
+    /// A whole number.
+    Count(u64),
+    /// A ratio, which becomes no flag.
+    Ratio,
 }
 
 /// All variables that the table has and that are set to something.
@@ -114,6 +116,11 @@ impl<'v> Values<'v> {
         }
     }
 
+    /// A whole number.
+    pub fn count(&self, name: &str) -> Option<u64> {
+        if let Value::Count(count) = self.by_name.get(name)? { Some(*count) } else { None }
+    }
+
     /// How long.
     pub fn duration(&self, name: &str) -> Option<Duration> {
         if let Value::Duration(duration) = self.by_name.get(name)? { Some(*duration) } else { None }
@@ -172,13 +179,13 @@ impl Kind {
                 port.ok_or("a port from 1 to 65535".to_owned())
             }
             Self::Count => match text.parse::<u64>() {
-                Ok(_) => Ok(Value::Number),
+                Ok(count) => Ok(Value::Count(count)),
                 Err(_) => Err("a whole number".to_owned()),
             },
             Self::Ratio => {
                 let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
                 let ratio: Option<f64> = ratio;
-                ratio.map(|_| Value::Number).ok_or("a number from 0 to 1".to_owned())
+                ratio.map(|_| Value::Ratio).ok_or("a number from 0 to 1".to_owned())
             }
             Self::Duration => duration(text)
                 .map(Value::Duration)
