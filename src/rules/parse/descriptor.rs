@@ -130,6 +130,10 @@ impl Reader<'_, '_, '_> {
         let value_to_metric = self.flag(fields, "value_to_metric");
         let (key, value) = names.map_or(("", ""), |names| (names.key, names.value));
         let wildcard = value.contains('*');
+        if key.contains('*') && names.is_some() {
+            let message = "a * in a key stands for itself; wildcards stand in value";
+            self.report.warn(fields.at("key"), format!("{}{message}", fields.subject));
+        }
         if shares && !wildcard && names.is_some() {
             let message = "share_threshold does nothing without a wildcard in value";
             self.report.warn(fields.at("share_threshold"), format!("{}{message}", fields.subject));

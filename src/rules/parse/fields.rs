@@ -96,8 +96,13 @@ impl<'n, 'a> Fields<'n, 'a> {
         self.plain(name, ("a whole number", whole), report)
     }
 
-    /// True or false.
+    /// True or false; null, which envoyproxy/ratelimit takes for false, is as if not given.
     pub(super) fn flag(&self, name: &str, report: &mut Report<'_>) -> Given<bool> {
+        if self.get(name).is_some_and(|field| field.value.is_null()) {
+            let message = format!("{}{name} is empty and means false", self.subject);
+            report.warn(self.at(name), message);
+            return Ok(None);
+        }
         self.plain(name, ("true or false", flag), report)
     }
 
