@@ -1,5 +1,5 @@
-//! The gRPC services: messages in, messages out. The only file that names [`Status`]: one place
-//! maps every cause to its code.
+//! The gRPC services: messages in, messages out. One place maps every cause of no decision to its
+//! [`Status`]; what is no call that we know, or too much of one, is refused where it is read.
 
 pub mod admin;
 pub mod body;

@@ -129,7 +129,8 @@ impl Request {
         Some(&self.limits[found].1)
     }
 
-    fn descriptor(&self, at: usize) -> Descriptor<'_> {
+    /// One of them.
+    pub(crate) fn descriptor(&self, at: usize) -> Descriptor<'_> {
         let place = &self.descriptors[at];
         let last = self.descriptors.get(at + 1).map_or(self.entries.len(), Place::first_entry);
         let takes = if place.refund { Mode::Refund } else { Mode::Take };

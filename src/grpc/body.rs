@@ -4,6 +4,7 @@
 //! waited for counts against the memory that all such messages share, and must be whole in time:
 //! else a caller could hold any amount of memory by sending slowly.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
-use tonic::Status;
 use tower::BoxError;
 
 use crate::room::{Full, Held, Room};
@@ -21,6 +21,17 @@ pub const ARRIVAL_MAX: Duration = Duration::from_secs(5);
 
 /// Bytes that waiting occupies.
 const WAITING_BYTES: usize = 256;
+
+/// Why a message did not come whole.
+#[derive(Debug)]
+pub enum NotWhole {
+    /// Too much memory waits for others.
+    Full,
+    /// It was not there in [`ARRIVAL_MAX`].
+    Late,
+    /// Its connection broke, or its caller took it back.
+    Broken(BoxError),
+}
 
 /// A message that may have to be waited for.
 pub struct Arriving<B> {
@@ -45,49 +56,59 @@ impl<B> Arriving<B> {
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
-    fn came(&mut self, bytes: usize) -> Result<(), Status> {
+    fn came(&mut self, bytes: usize) -> Result<(), NotWhole> {
         // Where bytes are put together, room for them grows by doubling.
         let bytes = 2 * bytes;
         self.came += bytes;
-        self.waiting.as_mut().map_or(Ok(()), |waiting| waiting.held.grow(bytes)).map_err(refusal)
+        self.waiting.as_mut().map_or(Ok(()), |waiting| waiting.held.grow(bytes)).map_err(full)
     }
 
     /// Nothing is there: waits for it, but not for ever.
-    fn wait(&mut self, context: &mut Context<'_>) -> Poll<Status> {
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<NotWhole> {
         if self.waiting.is_none() {
             let held = match self.room.hold(WAITING_BYTES + self.came) {
                 Ok(held) => held,
-                Err(full) => return Poll::Ready(refusal(full)),
+                Err(Full) => return Poll::Ready(NotWhole::Full),
             };
             self.waiting = Some(Waiting { held, end: Box::pin(sleep(ARRIVAL_MAX)) });
         }
         if let Some(waiting) = &mut self.waiting {
             ready!(waiting.end.as_mut().poll(context));
         }
-        Poll::Ready(Status::deadline_exceeded(format!("no whole message came in {ARRIVAL_MAX:?}")))
+        Poll::Ready(NotWhole::Late)
     }
 }
 
-fn refusal(_: Full) -> Status {
-    Status::resource_exhausted("too many messages arrive slowly; call again later")
+const fn full(_: Full) -> NotWhole {
+    NotWhole::Full
 }
+
+impl fmt::Display for NotWhole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("too many messages arrive slowly; call again later"),
+            Self::Late => write!(f, "no whole message came in {ARRIVAL_MAX:?}"),
+            Self::Broken(error) => write!(f, "the message broke off: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NotWhole {}
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Arriving<B> {
     type Data = Bytes;
-    type Error = Status;
+    type Error = NotWhole;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, NotWhole>>> {
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 let came = frame.data_ref().map_or(0, Bytes::len);
                 Poll::Ready(Some(self.came(came).map(|()| frame)))
             }
-            Poll::Ready(Some(Err(error))) => {
-                Poll::Ready(Some(Err(Status::from_error(error.into()))))
-            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(NotWhole::Broken(error.into())))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => self.wait(context).map(|status| Some(Err(status))),
         }
@@ -131,20 +152,19 @@ mod tests {
         Arriving::new(Chunks(chunks.iter().copied().collect()), room.clone())
     }
 
-    /// The code of its refusal, if the next frame is one.
-    fn refused(body: &mut Arriving<Chunks>) -> Option<tonic::Code> {
+    /// Whether the next frame is refused for want of room.
+    fn is_refused(body: &mut Arriving<Chunks>) -> bool {
         let mut context = Context::from_waker(std::task::Waker::noop());
-        match Pin::new(body).poll_frame(&mut context) {
-            Poll::Ready(Some(Err(status))) => Some(status.code()),
-            Poll::Ready(_) | Poll::Pending => None,
-        }
+        let frame = Pin::new(body).poll_frame(&mut context);
+        matches!(frame, Poll::Ready(Some(Err(NotWhole::Full))))
     }
 
     #[tokio::test]
     async fn a_message_that_is_there_takes_no_room() {
         let room = Room::new(0, Counter::noop());
         let mut body = arriving(&room, &[Some(b"whole")]);
-        assert_eq!((refused(&mut body), refused(&mut body), room.used()), (None, None, 0));
+        assert!(!is_refused(&mut body) && !is_refused(&mut body));
+        assert_eq!(room.used(), 0);
     }
 
     #[tokio::test]
@@ -153,12 +173,12 @@ mod tests {
         let slow = || arriving(&room, &[Some(b"abc"), None, Some(b"d"), Some(b"e")]);
         let (mut one, mut other) = (slow(), slow());
         for body in [&mut one, &mut other] {
-            assert_eq!((refused(body), refused(body)), (None, None));
+            assert!(!is_refused(body) && !is_refused(body));
         }
         assert_eq!(room.used(), 2 * (WAITING_BYTES + 6));
-        assert_eq!(refused(&mut one), Some(tonic::Code::ResourceExhausted));
+        assert!(is_refused(&mut one));
         drop(other);
-        assert_eq!(refused(&mut one), None);
+        assert!(!is_refused(&mut one));
         drop(one);
         assert_eq!(room.used(), 0);
     }
@@ -167,9 +187,9 @@ mod tests {
     async fn a_message_that_never_ends_is_given_up() {
         let room = Room::new(1 << 20, Counter::noop());
         let mut body = arriving(&room, &[None, None, None, None]);
-        assert_eq!(refused(&mut body), None);
+        assert!(!is_refused(&mut body));
         body.waiting.as_mut().unwrap().end = Box::pin(sleep(Duration::ZERO));
         let ended = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
-        assert_eq!(ended.unwrap().unwrap_err().code(), tonic::Code::DeadlineExceeded);
+        assert!(matches!(ended, Some(Err(NotWhole::Late))));
     }
 }

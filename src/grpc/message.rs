@@ -11,7 +11,7 @@ use http_body::{Body, Frame};
 use tonic::Status;
 use tower::BoxError;
 
-use super::body::Arriving;
+use super::body::{Arriving, NotWhole};
 use crate::room::Room;
 
 /// tonic's bound on a message. It refuses what claims to have more.
@@ -72,6 +72,14 @@ fn is_whole(bytes: &[u8]) -> Result<bool, Status> {
     Ok(message.len() == claimed)
 }
 
+fn not_whole(why: NotWhole) -> Status {
+    match why {
+        NotWhole::Full => Status::resource_exhausted(why.to_string()),
+        NotWhole::Late => Status::deadline_exceeded(why.to_string()),
+        NotWhole::Broken(error) => Status::from_error(error),
+    }
+}
+
 fn too_many() -> Status {
     Status::unimplemented("a call has one message")
 }
@@ -91,7 +99,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for OneMessage<B
                 return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest))));
             };
             // Trailers of callers say nothing.
-            let Ok(bytes) = frame?.into_data() else { continue };
+            let Ok(bytes) = frame.map_err(not_whole)?.into_data() else { continue };
             if let Some(message) = self.with(bytes)? {
                 return Poll::Ready(Some(Ok(Frame::data(message))));
             }

@@ -22,6 +22,7 @@ use serde_json::de::Deserializer;
 
 use super::Pages;
 use crate::envoy::Reply;
+use crate::grpc::body::NotWhole;
 use crate::metrics::Shed;
 use crate::proto::DESCRIPTORS;
 use crate::request::Request;
@@ -120,9 +121,7 @@ async fn answer(
 async fn whole(mut body: Body) -> Result<BytesMut, Failure> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("the body did not arrive: {error}"))
-        })?;
+        let frame = frame.map_err(not_whole)?;
         let Ok(bytes) = frame.into_data() else { continue };
         if whole.len() + bytes.len() > BODY_BYTES_MAX {
             let message = format!("the body is longer than {BODY_BYTES_MAX} bytes");
@@ -131,6 +130,16 @@ async fn whole(mut body: Body) -> Result<BytesMut, Failure> {
         whole.extend_from_slice(&bytes);
     }
     Ok(whole)
+}
+
+fn not_whole(error: axum::Error) -> Failure {
+    let error = error.into_inner();
+    let status = match error.downcast_ref() {
+        Some(NotWhole::Full) => StatusCode::SERVICE_UNAVAILABLE,
+        Some(NotWhole::Late) => StatusCode::REQUEST_TIMEOUT,
+        Some(NotWhole::Broken(_)) | None => StatusCode::BAD_REQUEST,
+    };
+    (status, error.to_string())
 }
 
 /// Fields that nobody knows are skipped, as in gRPC.

@@ -11,9 +11,9 @@ pub(super) fn spell(rule: &Rule, name: &str, request: &Request, descriptor: usiz
     if name != rule.path() {
         text.push_str(name);
     }
-    let mut entries = request.descriptors().nth(descriptor).map(|descriptor| descriptor.entries);
+    let mut entries = request.descriptor(descriptor).entries;
     for segment in rule.segments() {
-        let value = entries.as_mut().and_then(Iterator::next).map_or("", |(_, value)| value);
+        let value = entries.next().map_or("", |(_, value)| value);
         if !text.is_empty() {
             text.push('/');
         }

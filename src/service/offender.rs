@@ -16,7 +16,7 @@ pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, reques
         // It rejects nothing.
         Origin::Unlimited(_) => return,
     };
-    let Some(descriptor) = request.descriptors().nth(matched.descriptor) else { return };
+    let descriptor = request.descriptor(matched.descriptor);
     let by = Rejecting { domain: domain.name(), rule: name };
     top.count(by, descriptor.entries, || spell(rule, descriptor.entries));
 }

@@ -25,8 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::fallback::Fallback;
 use super::memory::MemoryStore;
 use super::{Decision, Occasion, StoreError};
@@ -128,28 +126,25 @@ impl RedisStore {
         asks: &Arc<Vec<Ask>>,
         occasion: Occasion,
     ) -> Result<Decision, StoreError> {
-        let parts = self.parts(asks);
-        if let [(place, _)] = &parts[..] {
-            return self.route.target(*place).decide(Arc::clone(asks), occasion).await;
+        let place = |ask: &Ask| self.route.place(ask.key.as_bytes());
+        let first = asks.first().map_or(0, place);
+        if asks.iter().skip(1).all(|ask| place(ask) == first) {
+            return self.route.target(first).decide(Arc::clone(asks), occasion).await;
         }
         let part = |(place, places): (usize, Vec<usize>)| Part {
             target: self.route.target(place),
             asks: Arc::new(places.iter().map(|at| asks[*at].clone()).collect()),
             places,
         };
-        let parts = parts.into_iter().map(part).collect();
+        let parts = self.parts(asks).into_iter().map(part).collect();
         // A task of its own: what was taken is given back though the caller may be gone.
         let decided = tokio::spawn(spread::decide(parts, occasion)).await;
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
     /// Which asks each place has.
-    fn parts(&self, asks: &[Ask]) -> SmallVec<[(usize, Vec<usize>); 1]> {
-        let mut parts = SmallVec::<[(usize, Vec<usize>); 1]>::new();
-        if matches!(self.route, Route::One(_)) {
-            parts.push((0, Vec::new()));
-            return parts;
-        }
+    fn parts(&self, asks: &[Ask]) -> Vec<(usize, Vec<usize>)> {
+        let mut parts: Vec<(usize, Vec<usize>)> = Vec::new();
         for (at, ask) in asks.iter().enumerate() {
             let place = self.route.place(ask.key.as_bytes());
             match parts.iter_mut().find(|(other, _)| *other == place) {

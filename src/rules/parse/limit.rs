@@ -122,7 +122,8 @@ fn refuse_beside_unlimited(
     let mut result = Ok(());
     for field in fields.all() {
         let other = &*field.name.text;
-        let is_empty = matches!(&field.value.content, Content::Scalar(text) if text.text.is_empty());
+        let is_empty =
+            matches!(&field.value.content, Content::Scalar(text) if text.text.is_empty());
         if IDLE_BESIDE_UNLIMITED.contains(&other) || other == "unit" && is_empty {
             let message =
                 format!("{}{other} stands beside unlimited and does nothing", fields.subject);

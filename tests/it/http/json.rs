@@ -47,6 +47,14 @@ fn names_as_in_the_proto_file_are_understood_and_unknown_ones_skipped() {
 }
 
 #[test]
+fn a_body_that_does_not_come_is_408() {
+    let served = Served::with_limits(EDGE);
+    let head = "POST /json HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 9\r\n\r\n";
+    let page = Page::ask(served.tidegate.http, &format!("{head}{{"));
+    assert_eq!((page.status, &*page.body), (408, "no whole message came in 5s\n"));
+}
+
+#[test]
 fn what_is_no_request_is_400_and_says_why() {
     let served = Served::with_limits(EDGE);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

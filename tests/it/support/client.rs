@@ -365,7 +365,11 @@ impl Page {
         Self::ask(addr, &format!("{head}{headers}Content-Length: {length}\r\n\r\n{body}"))
     }
 
-    fn ask(addr: SocketAddr, request: &str) -> Self {
+    /// Sends a request as it stands here.
+    ///
+    /// # Panics
+    /// When the answer is not HTTP.
+    pub fn ask(addr: SocketAddr, request: &str) -> Self {
         let mut stream = TcpStream::connect(addr).expect("the HTTP port listens");
         stream.set_read_timeout(Some(CALL_DEADLINE)).expect("a deadline can be set");
         // A server that refuses a request need not read it to its end.
