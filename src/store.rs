@@ -124,6 +124,18 @@ impl StoreError {
         }
     }
 
+    /// What is known beyond the kind.
+    pub(crate) fn details(&self) -> &str {
+        match self {
+            Self::Timeout => "no answer in time",
+            Self::Unavailable(details)
+            | Self::Lost(details)
+            | Self::Refused(details)
+            | Self::Broken(details)
+            | Self::Garbled(details) => details,
+        }
+    }
+
     /// Whether Redis answered with an error.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused(_))

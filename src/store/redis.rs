@@ -181,9 +181,8 @@ impl RedisStore {
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let nodes = self.route.nodes();
-        let mut ready = if nodes.is_empty() { Err(cluster::not_known()) } else { Ok(()) };
-        for node in nodes {
+        let mut ready = self.route.is_known();
+        for node in self.route.nodes() {
             ready = ready.and(node.ready().await);
         }
         let decides = ready.is_ok() && !self.shared.outages.any();

@@ -11,7 +11,8 @@ use tonic::Code;
 use tonic_health::ServingStatus;
 
 use crate::support::client::{Caller, Request, Served, request};
-use crate::support::servers::{RedisServer, Version};
+use crate::support::process::wait_until;
+use crate::support::servers::{RedisServer, Version, free_port};
 
 const LIMITS: &str = "{domain: edge, descriptors: [\
     {key: user, rate_limit: {limit: 6, period: 1h, algorithm: sliding_window_log}}]}";
@@ -89,6 +90,38 @@ async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
     // Of a busy machine a further outage may be the fault.
     assert!((1..=2).contains(&begun), "one line an outage: {}", served.tidegate.log());
     until("one line when it ends", async || lines("decides again") >= begun).await;
+}
+
+#[test]
+fn why_redis_is_not_reached_is_told() {
+    let redis = RedisServer::start(Version::Redis70);
+    redis.command(&["CONFIG", "SET", "requirepass", "right"]);
+    let addr = redis.addr();
+    let gone = format!("127.0.0.1:{}", free_port());
+    for (url, why) in [
+        (format!("redis://{addr}"), "NOAUTH Authentication required"),
+        (format!("redis://:wrong@{addr}"), "WRONGPASS invalid username-password pair"),
+        (format!("redis://:right@{addr}/200"), "ERR DB index is out of range"),
+        (format!("redis://{gone}"), "down: Connection refused"),
+        ("redis://nobody.invalid".to_owned(), "failed to lookup address"),
+        (format!("redis-cluster://{gone}"), "slots are not known"),
+        (format!("redis-cluster://:right@{addr}"), "cluster support disabled"),
+    ] {
+        let served = Served::with(&[LIMITS], &["--store", &url, "--on-store-failure", "error"]);
+        let page = || Some(served.page("/readyz")).filter(|page| page.body.contains(why));
+        let page = wait_until(Duration::from_secs(20), page);
+        let page = page.unwrap_or_else(|| panic!("{url}: {}", served.page("/readyz").body));
+        assert_eq!(page.status, 503, "{url}");
+    }
+}
+
+#[test]
+fn an_end_without_redis_is_told_as_none() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let mut served = Served::with(&[LIMITS], &["--store", &url]);
+    served.tidegate.wait_for_log("does not answer");
+    assert!(served.tidegate.terminate().success());
+    assert!(!served.tidegate.log().contains("decides again"), "{}", served.tidegate.log());
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
@@ -48,6 +48,8 @@ pub(super) struct Cluster {
     /// What a decision may take.
     timeout_us: u64,
     stale: Notify,
+    /// What was the matter when no node told the map.
+    trouble: Mutex<Option<String>>,
     /// Whether the map was ever told.
     known: watch::Sender<bool>,
 }
@@ -86,11 +88,6 @@ pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
     }
 }
 
-/// Where the map was never told.
-pub(super) fn not_known() -> StoreError {
-    StoreError::Unavailable("the cluster's slots are not known yet".to_owned())
-}
-
 impl Cluster {
     /// Asks the seeds for the map, in the background.
     pub(super) fn start(seeds: &[Address], timeout: Duration, connect: Box<Connect>) -> Arc<Self> {
@@ -101,6 +98,7 @@ impl Cluster {
             connect,
             timeout_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
             stale: Notify::new(),
+            trouble: Mutex::default(),
             known: watch::Sender::new(false),
         });
         tokio::spawn(keep_current(Arc::downgrade(&cluster)));
@@ -112,13 +110,19 @@ impl Cluster {
         let mut known = self.known.subscribe();
         let told = timeout(deadline, known.wait_for(|known| *known)).await;
         if !matches!(told, Ok(Ok(_))) {
-            return Err(not_known());
+            return Err(self.not_known());
         }
         drop(told);
         for node in self.masters() {
             node.link().connected(deadline).await?;
         }
         Ok(())
+    }
+
+    /// Why nothing can be decided while the map was never told.
+    pub(super) fn not_known(&self) -> StoreError {
+        let why = self.trouble.lock().as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        StoreError::Unavailable(format!("the cluster's slots are not known{why}"))
     }
 
     /// The nodes that have slots.
@@ -181,6 +185,9 @@ impl Cluster {
         let master = self.map.read().masters[usize::from(slot % SLOTS)].clone();
         master.ok_or_else(|| {
             self.stale.notify_one();
+            if !*self.known.borrow() {
+                return self.not_known();
+            }
             StoreError::Unavailable(format!("no node is known to serve slot {slot}"))
         })
     }
@@ -220,12 +227,12 @@ impl Cluster {
                 continue;
             }
             let ranges = timeout(REFRESH_MAX, node.link().cluster_slots()).await;
-            if let Ok(Ok(ranges)) = ranges
-                && !ranges.is_empty()
-            {
-                self.learn(address, &ranges);
-                return;
-            }
+            let trouble = match ranges.unwrap_or(Err(StoreError::Timeout)) {
+                Ok(ranges) if !ranges.is_empty() => return self.learn(address, &ranges),
+                Ok(_none) => "it has no slots".to_owned(),
+                Err(error) => error.details().to_owned(),
+            };
+            *self.trouble.lock() = Some(format!("{address}: {trouble}"));
         }
     }
 

@@ -1,11 +1,13 @@
 //! One connection to one Redis server: what is sent, once, and what its errors mean.
 
+use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
-use fred::interfaces::{ClientLike, KeysInterface, LuaInterface};
+use fred::interfaces::{ClientLike, EventInterface, KeysInterface, LuaInterface};
 use fred::types::config::UnresponsiveConfig;
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
 use fred::types::scripts::Script;
@@ -47,6 +49,8 @@ pub(super) struct Link {
     timeout: Duration,
     /// Keeps the connection.
     connecting: AbortHandle,
+    /// What went wrong last with the connection, or while there was to be one.
+    trouble: Arc<parking_lot::Mutex<Option<StoreError>>>,
     /// Whether no connection is to be there any more.
     ended: watch::Sender<bool>,
 }
@@ -57,9 +61,15 @@ impl Link {
         config.fail_fast = false;
         let client =
             builder(config).build().map_err(|error| format!("store: {}", error.details()))?;
+        let trouble = Arc::<parking_lot::Mutex<Option<StoreError>>>::default();
+        let last = Arc::clone(&trouble);
+        client.on_error(move |(error, _server)| {
+            *last.lock() = Some(store_error(&error));
+            ready(Ok(()))
+        });
         let connecting = client.connect().abort_handle();
         let (script, ended) = (Script::from_lua(SCRIPT), watch::Sender::new(false));
-        Ok(Self { client, script, loading: Mutex::new(()), timeout, connecting, ended })
+        Ok(Self { client, script, loading: Mutex::new(()), timeout, connecting, trouble, ended })
     }
 
     pub(super) async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
@@ -90,9 +100,20 @@ impl Link {
 
     /// Why a request was not sent in time.
     pub(super) fn not_sent(&self) -> StoreError {
-        let connected = self.client.is_connected();
-        let why = if connected { "busy with earlier requests" } else { "not connected" };
-        StoreError::Unavailable(why.to_owned())
+        if self.client.is_connected() {
+            return StoreError::Unavailable("busy with earlier requests".to_owned());
+        }
+        match self.trouble() {
+            // A password that is wrong, for example.
+            Some(error @ StoreError::Refused(_)) => error,
+            Some(error) => StoreError::Unavailable(format!("not connected: {}", error.details())),
+            None => StoreError::Unavailable("not connected".to_owned()),
+        }
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(super) fn trouble(&self) -> Option<StoreError> {
+        if self.client.is_connected() { None } else { self.trouble.lock().clone() }
     }
 
     /// Runs the script, and loads it where the server does not have it.
@@ -262,9 +283,15 @@ fn run_error(error: &Error) -> StoreError {
     store_error(error)
 }
 
+/// Of what the operating system said, which fred tells as Rust's `Debug`, the words.
+fn in_words(details: &str) -> &str {
+    let words = ["message: \"", "error: \""].iter().find_map(|name| details.split_once(name));
+    words.and_then(|(_, rest)| rest.rsplit_once('"')).map_or(details, |(words, _)| words)
+}
+
 /// What the error of anything but a script run means, which took nothing.
 fn store_error(error: &Error) -> StoreError {
-    let details = error.details().to_owned();
+    let details = in_words(error.details()).to_owned();
     match error.kind() {
         _ if is_of_the_client(error) => StoreError::Unavailable(details),
         ErrorKind::Timeout => StoreError::Timeout,
@@ -310,6 +337,20 @@ mod tests {
             (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", "broken"),
         ] {
             assert_eq!(of(kind, details), wanted, "{details}");
+        }
+    }
+
+    #[test]
+    fn what_the_operating_system_said_is_told_in_words() {
+        for (details, words) in [
+            (
+                r#"Os { code: 111, kind: ConnectionRefused, message: "Connection refused" }"#,
+                "Connection refused",
+            ),
+            (r#"Custom { kind: Uncategorized, error: "no such name" }"#, "no such name"),
+            ("NOAUTH Authentication required.", "NOAUTH Authentication required."),
+        ] {
+            assert_eq!(in_words(details), words);
         }
     }
 

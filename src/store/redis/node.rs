@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::redirect;
@@ -34,6 +35,8 @@ pub(super) struct Node {
     /// What a decision may take.
     timeout_us: u64,
     down: AtomicBool,
+    /// What was the matter when it was found to be down last.
+    why: Mutex<Option<StoreError>>,
     /// Whether nobody is to ask it any more.
     retired: AtomicBool,
     /// A counter that the probe writes.
@@ -51,7 +54,7 @@ impl Node {
     ) -> Self {
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { queue, link, timeout_us, down, retired, probe, shared }
+        Self { queue, link, timeout_us, down, why: Mutex::default(), retired, probe, shared }
     }
 
     pub(super) const fn link(&self) -> &Link {
@@ -66,7 +69,7 @@ impl Node {
         occasion: Occasion,
     ) -> Result<Decision, StoreError> {
         if self.is_down() || self.is_retired() {
-            return Err(known_down());
+            return Err(self.known_down());
         }
         let todo = self.queue.push(lane, (asks, occasion), uptime_us() + self.timeout_us);
         if todo.run {
@@ -82,7 +85,7 @@ impl Node {
     /// Whether the server decides: it answers, and has not refused the last decision.
     pub(super) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.is_down() {
-            return Err(known_down());
+            return Err(self.known_down());
         }
         let refused = self.shared.refused.load(Ordering::Relaxed);
         let ready = if refused {
@@ -148,8 +151,15 @@ impl Node {
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
         self.rose();
-        self.queue.give_up(|| Err(known_down()));
+        self.queue.give_up(|| Err(self.known_down()));
         self.link.end();
+    }
+
+    /// The server is down, and why as far as is known.
+    fn known_down(&self) -> StoreError {
+        let why = self.link.trouble().or_else(|| self.why.lock().clone());
+        let why = why.map_or_else(String::new, |why| format!(": {}", why.details()));
+        StoreError::Unavailable(format!("known to be down{why}"))
     }
 
     /// Run after run, until nobody waits.
@@ -227,8 +237,9 @@ impl Node {
         if self.is_retired() || self.down.swap(true, Ordering::Relaxed) {
             return;
         }
+        *self.why.lock() = Some(why.clone());
         self.shared.outages.begun(why, &self.shared.metrics);
-        self.queue.give_up(|| Err(known_down()));
+        self.queue.give_up(|| Err(self.known_down()));
         tokio::spawn(Arc::clone(self).probe_until_back());
     }
 
@@ -280,14 +291,12 @@ fn trace(run: &[Waiting], sent_us: u64, error: Option<&StoreError>) {
     }
 }
 
-fn known_down() -> StoreError {
-    StoreError::Unavailable("known to be down".to_owned())
-}
-
 impl Drop for Node {
     fn drop(&mut self) {
-        // Nobody asks it any more: what it knew of an outage goes with it.
-        self.rose();
+        // What it knew of an outage goes with it.
+        if self.is_down() {
+            self.shared.outages.forgotten();
+        }
     }
 }
 

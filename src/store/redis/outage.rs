@@ -29,6 +29,11 @@ impl Outages {
         }
     }
 
+    /// One of which nothing more will be known: the service is ending.
+    pub(super) fn forgotten(&self) {
+        *self.0.lock() -= 1;
+    }
+
     pub(super) fn any(&self) -> bool {
         *self.0.lock() > 0
     }

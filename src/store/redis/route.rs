@@ -83,6 +83,14 @@ impl Route {
         }
     }
 
+    /// Whether it is known which servers there are.
+    pub(super) fn is_known(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Cluster(cluster) if cluster.masters().is_empty() => Err(cluster.not_known()),
+            Self::One(_) | Self::Ring(..) | Self::Cluster(_) => Ok(()),
+        }
+    }
+
     /// The servers that decide now.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         match self {
