@@ -13,6 +13,7 @@ pub mod clock;
 pub mod command;
 pub mod decide;
 pub mod envoy;
+mod file;
 pub mod grpc;
 pub mod http;
 pub mod key;

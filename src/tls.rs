@@ -4,7 +4,6 @@
 //! operator adds a company's own there once, `SSL_CERT_FILE` and `SSL_CERT_DIR` move them, and they are
 //! renewed without a release of this program, which a compiled-in list would need.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
+
+use crate::file;
+
+/// More than the certificates of all authorities that there are.
+const BYTES_MAX: u64 = 4 << 20;
 
 /// Older versions are refused.
 pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
@@ -136,5 +140,10 @@ pub fn key(flag: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 }
 
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("{flag} {}: {error}", path.display()))
+    let wrong = |what: &str| format!("{flag} {}: {what}", path.display());
+    let bytes = file::read(path, BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(wrong(&format!("is longer than {BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
 }

@@ -1,8 +1,8 @@
 //! From a path to the texts of limits files: the only IO of the rules.
 
 use std::fmt::Write;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::errors::{LoadErrors, Report};
 use super::yaml::Position;
+use crate::file;
 
 /// The largest limits file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -138,12 +139,13 @@ pub(in crate::rules) fn is_limits_file_name(path: &Path) -> bool {
 }
 
 fn read_file(file: PathBuf, errors: &mut LoadErrors) -> Option<(PathBuf, String)> {
-    let mut bytes = vec![];
-    let read = File::open(&file).and_then(|f| f.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        errors.add_whole(&file, unreadable(error));
-        return None;
-    }
+    let bytes = match file::read(&file, FILE_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            errors.add_whole(&file, unreadable(error));
+            return None;
+        }
+    };
     if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
         errors.add_whole(&file, format!("larger than the most, {FILE_BYTES_MAX} bytes"));
         return None;

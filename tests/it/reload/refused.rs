@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::Value;
 
 use super::{Loaded, file_of, limits, replace};
@@ -72,6 +73,10 @@ fn an_empty_file_and_one_that_is_gone_leave_the_old_limits_in_force() {
     loaded.wait_for_page("/readyz", "the file is empty");
     fs::remove_file(&path).unwrap();
     loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
+    // A pipe, to open which would be to wait for who writes into it.
+    mkfifoat(CWD, &path, Mode::RWXU).unwrap();
+    loaded.wait_for_page("/readyz", "cannot be read: is no file");
+    fs::remove_file(&path).unwrap();
     fs::write(&path, limits(2_000_000)).unwrap();
     loaded.tells(2_000_000);
     loaded.finish();

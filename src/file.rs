@@ -1,0 +1,48 @@
+//! Files that are read again while the service runs: whatever stands in their place, reading ends.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// What a file holds, and of one that is longer than `bytes_max` one byte more.
+///
+/// # Errors
+/// It cannot be read, or is none: a pipe would let its reader wait for ever.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    // Without it, opening a pipe waits for whoever writes into it.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("is no file, but a folder, a pipe or a device"));
+    }
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use super::*;
+
+    #[test]
+    fn only_files_are_read_and_no_more_of_them_than_is_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        assert_eq!(read(&path, 3).unwrap(), b"1234");
+        let pipe = folder.path().join("pipe");
+        mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
+        for none in [&*pipe, folder.path(), Path::new("/dev/zero")] {
+            let error = read(none, 5).unwrap_err().to_string();
+            assert!(error.contains("is no file"), "{}: {error}", none.display());
+        }
+    }
+}
