@@ -44,7 +44,7 @@ pub struct LogLines {
     pub written: Counter,
     /// Not made, for there were enough in that second.
     pub over_rate: Counter,
-    /// Made, and too many for whoever reads them.
+    /// Made, and too many for whoever reads them, or not to be written.
     pub lost: Counter,
 }
 

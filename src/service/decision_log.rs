@@ -6,7 +6,7 @@
 //! does. Nobody waits for it: at most so many lines a second are made, a thread of its own writes
 //! them, and those that it cannot write in time are counted and dropped.
 
-use std::io::{Write, stderr};
+use std::io::{self, Write, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -32,8 +32,30 @@ pub struct DecisionLog {
     share: u64,
     rate: Rate,
     writer: NonBlocking,
-    handed: AtomicU64,
+    /// Lines that the queue had no room for, as far as they are counted.
+    dropped: AtomicU64,
     lines: LogLines,
+}
+
+/// Standard error, where what is written and what cannot be is counted.
+struct Counted(LogLines);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        stderr().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stderr().flush()
+    }
+
+    /// A line.
+    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
+        let written = stderr().write_all(line);
+        let count = if written.is_ok() { &self.0.written } else { &self.0.lost };
+        count.increment(1);
+        written
+    }
 }
 
 /// So many a second: the current one above, and how many it has had below, 32 bits each.
@@ -49,10 +71,10 @@ impl DecisionLog {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 2^32
     pub fn start(share: f64, lines_max: u32, lines: LogLines) -> (Self, WorkerGuard) {
         let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_MAX);
-        let (writer, guard) = queue.thread_name("decision-log").finish(stderr());
+        let (writer, guard) = queue.thread_name("decision-log").finish(Counted(lines.clone()));
         let share = (share.clamp(0.0, 1.0) * 2_f64.powi(32)).ceil() as u64;
         let rate = Rate { max: lines_max, had: AtomicU64::new(0) };
-        (Self { share, rate, writer, handed: AtomicU64::new(0), lines }, guard)
+        (Self { share, rate, writer, dropped: AtomicU64::new(0), lines }, guard)
     }
 
     /// Logs a decision, which took so long and may be traced, if the dice say so.
@@ -76,10 +98,9 @@ impl DecisionLog {
         }
         // It takes every line, and counts those that it has no room for.
         let _ = self.writer.clone().write_all(format!("{line}\n").as_bytes());
-        let lost = self.writer.error_counter().dropped_lines() as u64;
-        let handed = self.handed.fetch_add(1, Ordering::Relaxed) + 1;
-        self.lines.lost.absolute(lost);
-        self.lines.written.absolute(handed.saturating_sub(lost));
+        let dropped = self.writer.error_counter().dropped_lines() as u64;
+        let before = self.dropped.fetch_max(dropped, Ordering::Relaxed);
+        self.lines.lost.increment(dropped.saturating_sub(before));
     }
 }
 

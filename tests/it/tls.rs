@@ -122,6 +122,23 @@ fn who_is_silent_or_speaks_something_else_keeps_nobody_waiting() {
 }
 
 #[test]
+fn callers_who_speak_no_tls_leave_no_line_in_the_log() {
+    let made = Certificates::new();
+    let served = served(&mutual("grpc", &made));
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(served.tidegate.grpc).unwrap();
+        // Warnings that the connection is over, and what is nothing.
+        stream.write_all(&b"\x15\x03\x01\0\x02\x01\0".repeat(10)).unwrap();
+        stream.write_all(b"nothing").unwrap();
+        stream.set_read_timeout(Some(SOME_TIME)).unwrap();
+        let _ = stream.read_to_end(&mut vec![]);
+    }
+    let output = query(served.tidegate.grpc, &made, Some((&made, "client")));
+    assert!(is_allowed(&output), "{output:?}");
+    assert!(!served.tidegate.log().contains("rustls"), "{}", served.tidegate.log());
+}
+
+#[test]
 fn versions_before_1_2_are_refused() {
     let made = Certificates::new();
     let served = served(&mutual("grpc", &made));

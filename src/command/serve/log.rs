@@ -20,9 +20,11 @@ const WAITING_MAX: usize = 1_024;
 /// What is wrong with the settings, for people.
 pub(super) fn start(log: &Log) -> Result<WorkerGuard, String> {
     let level = log.level.as_str();
-    // Of an outage one line is enough, which is ours; who asks for more gets the client's too.
+    // What libraries have to say is ours to say in one line, of an outage, or is about callers, who
+    // could fill the log. Who asks for more gets theirs too.
     let quiet = ["warn", "info"].contains(&level);
-    let directives = if quiet { format!("{level},fred=error,h2=error") } else { level.to_owned() };
+    let libraries = ["fred", "h2", "notify", "rustls"].map(|library| format!(",{library}=error"));
+    let directives = if quiet { level.to_owned() + &libraries.concat() } else { level.to_owned() };
     let filter = EnvFilter::try_new(directives).map_err(|error| format!("--log: {error}"))?;
     let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_MAX).thread_name("log");
     let (writer, guard) = queue.finish(stderr());
