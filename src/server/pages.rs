@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,13 +15,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tower::ServiceExt;
 
 use super::life::{Follow, Phase};
 use super::listen::{Door, Guest};
 use super::stream::{HTTP1_HELLO, Patient};
+use crate::clock::uptime_us;
 use crate::grpc::body::Arriving;
 use crate::room::{Full, Room};
 
@@ -29,6 +33,12 @@ pub(super) const CONNECTIONS_MAX: usize = 1_024;
 /// How long a connection may take for the head of its next request: longer than those who ask every
 /// 15, 30 or 60 seconds wait, so that none asks while it is closed.
 const HEAD_MAX: Duration = Duration::from_secs(75);
+
+/// From so many connections on, those are closed that had nothing to do for so long, looked for so
+/// often: probes shall find room whoever holds connections.
+const CROWD: usize = CONNECTIONS_MAX * 3 / 4;
+const IDLE_MIN: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a request may take, its body included; of that a body that must be waited for has a half.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -64,6 +74,41 @@ impl Answers {
     }
 }
 
+/// Since when a connection has had nothing to do.
+#[derive(Clone)]
+struct Idle(Arc<AtomicU64>);
+
+impl Idle {
+    /// Something to do.
+    const NOT: u64 = u64::MAX;
+
+    fn now() -> Self {
+        Self(Arc::new(AtomicU64::new(uptime_us())))
+    }
+
+    fn begin(&self) {
+        self.0.store(uptime_us(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.store(Self::NOT, Ordering::Relaxed);
+    }
+
+    /// Ends where the port is crowded and this connection has been idle for a while.
+    async fn too_long(&self, crowd: &Notify) {
+        let is_long = || {
+            Duration::from_micros(uptime_us().saturating_sub(self.0.load(Ordering::Relaxed)))
+                >= IDLE_MIN
+        };
+        loop {
+            crowd.notified().await;
+            if is_long() {
+                return;
+            }
+        }
+    }
+}
+
 /// Lets the answer hold its part of the room until its reader has taken it.
 async fn hold(answer: Response, unread: &Room) -> Response {
     let (head, body) = answer.into_parts();
@@ -79,7 +124,10 @@ async fn hold(answer: Response, unread: &Room) -> Response {
 /// Serves connections until the service stops, then finishes what is in flight.
 pub(super) async fn serve(door: Door, answers: Answers, follow: Follow) {
     let mut open = JoinSet::new();
-    let spoken = |guest| talk(guest, answers.clone(), follow.clone());
+    let crowd = Arc::new(Notify::new());
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let spoken = |guest| talk(guest, answers.clone(), follow.clone(), Arc::clone(&crowd));
     let mut stops = pin!(follow.clone().until(Phase::Stopping));
     loop {
         tokio::select! {
@@ -87,6 +135,7 @@ pub(super) async fn serve(door: Door, answers: Answers, follow: Follow) {
             () = &mut stops => break,
             // Forgets those that are over.
             Some(_) = open.join_next() => {}
+            _ = looks.tick(), if open.len() >= CROWD => crowd.notify_waiters(),
         }
     }
     for guest in door.close() {
@@ -95,11 +144,17 @@ pub(super) async fn serve(door: Door, answers: Answers, follow: Follow) {
     while open.join_next().await.is_some() {}
 }
 
-async fn talk(guest: Guest, answers: Answers, mut follow: Follow) {
+async fn talk(guest: Guest, answers: Answers, mut follow: Follow, crowd: Arc<Notify>) {
     let Some((stream, _place)) = guest.greet().await else { return };
-    let answer = service_fn(move |request| {
-        let answer = answers.clone().answer(request);
-        async { Ok::<_, Infallible>(answer.await) }
+    let idle = Idle::now();
+    let answer = service_fn(|request| {
+        let (answer, idle) = (answers.clone().answer(request), idle.clone());
+        idle.end();
+        async move {
+            let answer = answer.await;
+            idle.begin();
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER_MAX);
@@ -108,6 +163,7 @@ async fn talk(guest: Guest, answers: Answers, mut follow: Follow) {
     let result = tokio::select! {
         biased;
         result = talk.as_mut() => result,
+        () = idle.too_long(&crowd) => return,
         _ = timeout(AGE_MAX, follow.reached(Phase::Stopping)) => {
             talk.as_mut().graceful_shutdown();
             timeout(CUT_AFTER, talk).await.unwrap_or(Ok(()))

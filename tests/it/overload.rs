@@ -178,6 +178,35 @@ fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
 }
 
 #[test]
+fn idle_connections_to_the_pages_leave_room_for_probes() {
+    allow_open_files(8_000);
+    let served = Served::with(&[EDGE], &[]);
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(served.tidegate.http).unwrap();
+        let end = if number.is_multiple_of(2) { "\r\n\r\n" } else { "" };
+        // Those who find no room may be gone already.
+        let _ = stream.write_all(format!("GET /healthz HTTP/1.1\r\nhost: t{end}").as_bytes());
+        stream
+    };
+    let idle: Vec<_> = (0..1_200).map(connect).collect();
+    // Far less than the time that an idle connection has where there is room.
+    let soon = Duration::from_secs(30);
+    for _ in 0..10 {
+        process::wait_until(soon, || is_healthy(&served)).expect("a probe is answered");
+    }
+    drop(idle);
+}
+
+fn is_healthy(served: &Served) -> Option<()> {
+    let mut stream = TcpStream::connect(served.tidegate.http).ok()?;
+    let ask = b"GET /healthz HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
+    stream.write_all(ask).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.starts_with("HTTP/1.1 200").then_some(())
+}
+
+#[test]
 fn every_kind_of_flood_is_counted() {
     for kind in [Abuse::EndlessHeaders, Abuse::LargeHeaders, Abuse::Resets] {
         println!("{kind:?}");
