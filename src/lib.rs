@@ -12,6 +12,7 @@ pub mod algorithm;
 pub mod clock;
 pub mod command;
 pub mod decide;
+mod entries;
 pub mod envoy;
 mod file;
 pub mod grpc;

@@ -250,7 +250,7 @@ pub struct Query {
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
-    /// Descriptors: the entries of each, joined by commas
+    /// Descriptors: the entries of each, joined by commas; one in a value is written \,
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
     /// Hits that each descriptor takes
@@ -281,7 +281,7 @@ pub struct Reset {
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
-    /// Descriptors: the entries of each, joined by commas
+    /// Descriptors: the entries of each, joined by commas; one in a value is written \,
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
 }
@@ -311,12 +311,7 @@ pub struct Simulate {
 pub struct Entries(pub Vec<(String, String)>);
 
 fn entries(text: &str) -> Result<Entries, String> {
-    let entry = |entry: &str| {
-        let split = entry.split_once('=').filter(|(key, _)| !key.is_empty());
-        let (key, value) = split.ok_or_else(|| format!("{entry:?} is not key=value"))?;
-        Ok((key.to_owned(), value.to_owned()))
-    };
-    text.split(',').map(entry).collect::<Result<_, String>>().map(Entries)
+    crate::entries::parse(text).map(Entries)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 
 use super::dial::Target;
+use crate::entries;
 use crate::limit::format_period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
@@ -102,10 +103,11 @@ fn period(duration: Option<ProtoDuration>) -> String {
 
 fn name(descriptors: &[Entries], status: &LimitStatus) -> String {
     let entries = usize::try_from(status.descriptor).ok().and_then(|at| descriptors.get(at));
-    let entry = |(key, value): &(String, String)| format!("{key}={value}");
-    entries.map_or_else(String::new, |entries| {
-        entries.0.iter().map(entry).collect::<Vec<_>>().join(",")
-    })
+    let mut text = String::new();
+    for (key, value) in entries.into_iter().flat_map(|entries| &entries.0) {
+        entries::push(&mut text, key, value);
+    }
+    text
 }
 
 fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::entries;
 use crate::key;
 use crate::metrics::top::{Rejecting, TEXT_BYTES_MAX, Writer};
 use crate::plan::{Matched, Origin};
@@ -26,14 +27,11 @@ pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, reques
 pub(super) fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
     let mut text = String::new();
     for (level, (key, value)) in entries.enumerate() {
-        if level > 0 {
-            text.push(',');
-        }
         let value = match rule {
             Some(rule) if !rule.hashes(level) => key::shortened(value),
             Some(_) | None => Cow::Owned(key::hashed(value)),
         };
-        text.extend([&key::shortened(key), "=", &value]);
+        entries::push(&mut text, &key::shortened(key), &value);
     }
     if text.len() > TEXT_BYTES_MAX { key::hashed(&text) } else { text }
 }

@@ -66,6 +66,20 @@ async fn a_reset_clears_every_counter_that_the_descriptors_meet_and_no_other() {
     }
 }
 
+#[tokio::test]
+async fn values_can_be_reset_as_top_spells_them() {
+    let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
+    let caller = served.caller().await;
+    let forwarded = request("edge").about("user", r"10.0.0.1, \10.0.0.2");
+    while caller.allows(&forwarded).await {}
+    let top = Tidegate::run(&["top", "--addr", &served.tidegate.http.to_string()], "");
+    let top = String::from_utf8(top.stdout).unwrap();
+    let start = top.find("user=").unwrap_or_else(|| panic!("{top}"));
+    let entries = top[start..].split("  ").next().unwrap();
+    assert!(reset(admin(&served), &[entries]).status.success(), "{entries}");
+    assert!(caller.allows(&forwarded).await);
+}
+
 #[test]
 fn what_meets_no_limit_is_said_and_fails() {
     let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
