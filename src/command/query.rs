@@ -71,7 +71,9 @@ pub(super) async fn connect(addr: &str, client: &Client, instead: &str) -> Resul
 }
 
 pub(super) fn refusal(status: &tonic::Status) -> String {
-    format!("{:?}: {}", status.code(), status.message())
+    let cause = std::error::Error::source(status).map(first_cause);
+    let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+    format!("{:?}: {}{cause}", status.code(), status.message())
 }
 
 /// The error at the bottom says what happened, such as that the connection was refused.

@@ -186,7 +186,9 @@ fn every_query_of_the_dashboard_and_of_the_rules_has_an_answer() {
     let installation = Installation::start(pace);
     installation.bear(pace.phase);
     let prometheus = &installation.prometheus;
-    let queries = queries(Pace { rate_interval: "5m", ..pace });
+    let mut queries = queries(Pace { rate_interval: "5m", ..pace });
+    // Here is none: tls.rs has the names.
+    queries.retain(|(_, expr)| !expr.contains("rate_limit_tls_"));
     let answered = || unanswered(prometheus, &queries).is_empty().then_some(());
     let complete = wait_until(SCRAPED_DEADLINE, answered);
     assert!(complete.is_some(), "{:#?}", unanswered(prometheus, &queries));
