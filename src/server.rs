@@ -3,6 +3,7 @@
 mod admin;
 mod certificates;
 mod doors;
+mod frames;
 mod health;
 mod life;
 mod listen;

@@ -22,7 +22,7 @@ use tower::ServiceExt;
 
 use super::life::{Follow, Phase};
 use super::listen::{Door, Guest};
-use super::stream::{HTTP1_HELLO, Patient};
+use super::stream::Patient;
 use crate::clock::uptime_us;
 use crate::grpc::body::Arriving;
 use crate::room::{Full, Room};
@@ -158,8 +158,7 @@ async fn talk(guest: Guest, answers: Answers, mut follow: Follow, crowd: Arc<Not
     });
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER_MAX);
-    let mut talk =
-        pin!(http1.serve_connection(TokioIo::new(Patient::new(stream, HTTP1_HELLO)), answer));
+    let mut talk = pin!(http1.serve_connection(TokioIo::new(Patient::http1(stream)), answer));
     let result = tokio::select! {
         biased;
         result = talk.as_mut() => result,

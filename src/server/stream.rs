@@ -1,7 +1,7 @@
 //! A connection's bytes, and how long its peer may keep it waiting.
 //!
 //! Who connects has to say something, and who is written to has to take it: a peer that does
-//! neither would hold a place and its buffers for ever.
+//! neither would hold a place and its buffers for ever. Nor may it keep us busy with nothing.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -11,16 +11,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::frames::Frames;
+
 /// The first bytes of each protocol: HTTP/2's preface with the head of the frame behind it, and the
 /// shortest request of HTTP/1.
-pub(super) const HTTP2_HELLO: usize = 33;
-pub(super) const HTTP1_HELLO: usize = 16;
+const HTTP2_HELLO: usize = 33;
+const HTTP1_HELLO: usize = 16;
 
 /// How long a peer may take to say them.
 const HELLO_MAX: Duration = Duration::from_secs(5);
 
 /// How long a peer may take nothing of what is written to it.
 const STALL_MAX: Duration = Duration::from_secs(20);
+
+/// What reading ends with where a peer sends too much beside its calls.
+pub(super) const FLOOD: ErrorKind = ErrorKind::QuotaExceeded;
 
 /// A stream whose peer must not keep it waiting.
 pub(super) struct Patient<S> {
@@ -29,6 +34,8 @@ pub(super) struct Patient<S> {
     hello: Option<Hello>,
     /// While the peer takes nothing.
     stall: Option<Pin<Box<Sleep>>>,
+    /// Of HTTP/2.
+    frames: Option<Frames>,
 }
 
 struct Hello {
@@ -37,10 +44,15 @@ struct Hello {
 }
 
 impl<S> Patient<S> {
-    /// The peer is to say so many bytes soon.
-    pub(super) fn new(stream: S, hello_bytes: usize) -> Self {
-        let hello = Hello { left: hello_bytes, end: Box::pin(sleep(HELLO_MAX)) };
-        Self { stream, hello: Some(hello), stall: None }
+    /// The peer is to speak HTTP/1.
+    pub(super) fn http1(stream: S) -> Self {
+        Self { stream, hello: Some(Hello::of(HTTP1_HELLO)), stall: None, frames: None }
+    }
+
+    /// The peer is to speak HTTP/2.
+    pub(super) fn http2(stream: S) -> Self {
+        let (hello, frames) = (Some(Hello::of(HTTP2_HELLO)), Some(Frames::new()));
+        Self { stream, hello, stall: None, frames }
     }
 
     /// What came of a write, unless the peer has taken nothing for too long.
@@ -58,6 +70,13 @@ impl<S> Patient<S> {
     }
 }
 
+impl Hello {
+    /// So many bytes, soon.
+    fn of(left: usize) -> Self {
+        Self { left, end: Box::pin(sleep(HELLO_MAX)) }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -66,6 +85,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buf);
+        if let Some(frames) = &mut self.frames
+            && !frames.pass(&buf.filled()[before..])
+        {
+            return Poll::Ready(Err(FLOOD.into()));
+        }
         let Some(hello) = &mut self.hello else { return read };
         if read.is_pending() {
             let late = hello.end.as_mut().poll(context);
@@ -124,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn who_says_nothing_is_given_up_also_where_bytes_trickle() {
         let (mut peer, stream) = duplex(64);
-        let mut stream = Patient::new(stream, HTTP2_HELLO);
+        let mut stream = Patient::http2(stream);
         peer.write_all(b"PRI *").await.unwrap();
         let mut read = [0; 64];
         assert_eq!(stream.read(&mut read).await.unwrap(), 5);
@@ -135,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn who_has_spoken_may_be_silent() {
         let (mut peer, stream) = duplex(64);
-        let mut stream = Patient::new(stream, HTTP2_HELLO);
+        let mut stream = Patient::http2(stream);
         peer.write_all(&[0; HTTP2_HELLO]).await.unwrap();
         let mut read = [0; 64];
         assert_eq!(stream.read(&mut read).await.unwrap(), HTTP2_HELLO);
@@ -145,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn who_takes_nothing_is_given_up_and_who_takes_something_is_not() {
         let (mut peer, stream) = duplex(4);
-        let mut stream = Patient::new(stream, HTTP2_HELLO);
+        let mut stream = Patient::http2(stream);
         let write = |context: &mut Context<'_>, stream: &mut Patient<_>| {
             Pin::new(stream).poll_write(context, &[0; 4])
         };

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,7 +18,7 @@ use tonic_reflection::server::v1::ServerReflection;
 
 use super::life::{Follow, Phase};
 use super::listen::Guest;
-use super::stream::{HTTP2_HELLO, Patient};
+use super::stream::{FLOOD, Patient};
 use crate::grpc::calls::Calls;
 use crate::grpc::routes::Routes;
 use crate::metrics::Shed;
@@ -86,7 +87,7 @@ pub(super) async fn talk<H: Health, R: ServerReflection>(
             async { Ok::<_, Infallible>(answer.await) }
         }
     });
-    let stream = TokioIo::new(Patient::new(stream, HTTP2_HELLO));
+    let stream = TokioIo::new(Patient::http2(stream));
     let mut talk = pin!(http2().serve_connection(stream, answer));
     let mut ends = pin!(end(terms, follow));
     let mut looks = interval(terms.look);
@@ -130,10 +131,13 @@ async fn look(calls: &Calls, looks: &mut Interval) {
 
 /// Whether we cut the connection off, for its caller went beyond the bounds below.
 fn is_flood(error: &hyper::Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    let Some(cause) = error.source() else { return false };
     // The second: headers that are too large to be skipped.
     let reasons = [h2::Reason::ENHANCE_YOUR_CALM, h2::Reason::COMPRESSION_ERROR].map(Some);
-    cause.is_some_and(|cause| !cause.is_remote() && reasons.contains(&cause.reason()))
+    let of_h2 = cause.downcast_ref::<h2::Error>();
+    let of_stream = cause.downcast_ref::<io::Error>();
+    of_h2.is_some_and(|cause| !cause.is_remote() && reasons.contains(&cause.reason()))
+        || of_stream.is_some_and(|cause| cause.kind() == FLOOD)
 }
 
 fn http2() -> http2::Builder<TokioExecutor> {

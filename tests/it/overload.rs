@@ -157,6 +157,8 @@ fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
         Abuse::EndlessHeaders,
         Abuse::LargeHeaders,
         Abuse::Resets,
+        Abuse::Pings,
+        Abuse::Priorities,
         Abuse::SlowReader,
         Abuse::SlowMessages,
         Abuse::HugeMessages,
@@ -208,7 +210,14 @@ fn is_healthy(served: &Served) -> Option<()> {
 
 #[test]
 fn every_kind_of_flood_is_counted() {
-    for kind in [Abuse::EndlessHeaders, Abuse::LargeHeaders, Abuse::Resets] {
+    let kinds = [
+        Abuse::EndlessHeaders,
+        Abuse::LargeHeaders,
+        Abuse::Resets,
+        Abuse::Pings,
+        Abuse::Priorities,
+    ];
+    for kind in kinds {
         println!("{kind:?}");
         let served = Served::with(&[EDGE], &[]);
         let _abusers = Abusers::start(served.tidegate.grpc, &[kind], 2);

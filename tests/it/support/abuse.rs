@@ -46,7 +46,9 @@ const MESSAGE_PARTS: usize = 15;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
+const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -60,6 +62,10 @@ pub enum Abuse {
     LargeHeaders,
     /// Calls that are taken back at once.
     Resets,
+    /// Frames that are no part of a call and want an answer: PING.
+    Pings,
+    /// The same that want none: PRIORITY.
+    Priorities,
     /// Calls whose answers are never read.
     SlowReader,
     /// Messages that trickle in, and claim to have 4 MiB.
@@ -137,6 +143,8 @@ async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
             Abuse::EndlessHeaders => endless_headers(write, &literals(1)).await,
             Abuse::LargeHeaders => endless_headers(write, &literals(16)).await,
             Abuse::Resets => resets(write).await,
+            Abuse::Pings => again_and_again(write, &frame(PING, 0, 0, &[0; 8])).await,
+            Abuse::Priorities => again_and_again(write, &frame(PRIORITY, 0, 1, &[0; 5])).await,
             Abuse::SlowReader => slow_reader(write).await,
             Abuse::SlowMessages => slow_messages(write).await,
             Abuse::HugeMessages => huge_messages(write).await,
@@ -202,6 +210,15 @@ async fn endless_headers(mut write: OwnedWriteHalf, part: &[u8]) -> io::Result<(
     loop {
         pace.tick().await;
         write.write_all(&part).await?;
+    }
+}
+
+/// As many of a frame as are taken.
+async fn again_and_again(mut write: OwnedWriteHalf, frame: &[u8]) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    let many = frame.repeat(1_000);
+    loop {
+        write.write_all(&many).await?;
     }
 }
 
