@@ -21,11 +21,11 @@ use tonic::{Code, Request as Call, Response, Status};
 use crate::decide::Enforcement;
 use crate::envoy::{Reply, Style};
 use crate::limit::Algorithm;
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::Shed;
 use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
-use crate::room::Room;
 use crate::service::{Answer, DecideError, LimitStatus, Service};
 use crate::store::{Occasion, Source, StoreError};
 use crate::trace::Method;
@@ -47,9 +47,9 @@ pub struct Shared {
     /// A permit for each call decided at once.
     pub in_flight: Arc<Semaphore>,
     /// For messages that arrive slowly.
-    pub room: Room,
+    pub budget: MemoryBudget,
     /// For calls that are open.
-    pub open: Room,
+    pub open: MemoryBudget,
 }
 
 /// A call that is being answered. Boxed where it is made: it is large, and moves a few times.
@@ -135,7 +135,7 @@ impl Grpc {
             let answer = self.service.decide(&snapshot, &request, occasion.clone()).await;
             Ok(Response::new(write(&request, &answer.map_err(|error| self.refuse(error))?)))
         });
-        let call = call.map(|body| OneMessage::new(body, self.shared.room.clone()));
+        let call = call.map(|body| OneMessage::new(body, self.shared.budget.clone()));
         tonic::server::Grpc::new(codec).unary(decide, call).await
     }
 

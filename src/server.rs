@@ -1,18 +1,18 @@
 //! Binds, wires, serves, drains.
 
+mod acceptors;
 mod admin;
 mod certificates;
-mod doors;
+mod connection;
 mod frames;
 mod health;
-mod life;
+mod lifecycle;
 mod listen;
 mod pages;
 mod parts;
 mod reload;
 mod socket;
 mod stream;
-mod talk;
 mod tls;
 mod worker;
 
@@ -34,19 +34,19 @@ use crate::grpc::body::ARRIVAL_MAX;
 use crate::grpc::calls::{CALL_BYTES, LOOKS_MAX};
 use crate::grpc::routes::Routes;
 use crate::http;
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::{Metrics, Shed};
-use crate::room::Room;
 use crate::rules::parse::{Files, rules_of};
 use crate::rules::reload::Notice;
 use crate::service::{Load, Rules, Service};
 use crate::settings::{Address, Connections, Serve};
+use connection::Terms;
 use health::Tick;
-use life::{Follow, Life, Phase};
-use listen::Door;
+use lifecycle::{Lifecycle, Phase, PhaseWatch};
+use listen::Acceptor;
 use pages::Answers;
 use parts::{Parts, Stores};
 use reload::Reload;
-use talk::Terms;
 use worker::Worker;
 
 /// How long the start waits for a connection to Redis.
@@ -74,8 +74,8 @@ const ASIDE_BYTES_MAX: usize = 4 << 10;
 
 /// A service with its ports bound.
 pub struct Bound {
-    grpc: Door,
-    http: Door,
+    grpc: Acceptor,
+    http: Acceptor,
     admin: Option<TcpListener>,
     service: Arc<Service>,
     parts: Arc<Parts>,
@@ -91,7 +91,7 @@ pub struct Bound {
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics =
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
-    let (grpc, http) = doors::open(&settings, &metrics)?;
+    let (grpc, http) = acceptors::open(&settings, &metrics)?;
     let admin = admin::bind(settings.admin_addr)?;
     let files = Files::read(&settings.limits);
     let rules = rules_of(&files, settings.switches.into()).map_err(|errors| errors.to_string())?;
@@ -104,10 +104,10 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
     let (log, log_guard) = parts::decision_log(&settings.log, &metrics).unzip();
-    let room = Room::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
+    let budget = MemoryBudget::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
     let open = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
-    let open = Room::new(open, metrics.shed(Shed::OpenCalls).clone());
-    let (calls, places) = (Shared { in_flight, room, open }, grpc.places());
+    let open = MemoryBudget::new(open, metrics.shed(Shed::OpenCalls).clone());
+    let (calls, places) = (Shared { in_flight, budget, open }, grpc.places());
     let tracing = parts::tracing(&settings.traces, &metrics)?;
     let parts = Parts { settings, rules, metrics, stores, calls, places, log, tracing };
     let parts = Arc::new(parts);
@@ -149,7 +149,7 @@ impl Bound {
     /// A server ended by itself.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), String> {
         let (reporter, health) = tonic_health::server::health_reporter();
-        let (life, follow) = Life::new();
+        let (life, follow) = Lifecycle::new();
         // Health is told before the first call can come.
         let tick = Tick::start(Arc::clone(&self.service), reporter).await;
         let workers = start_workers(&self.parts, &health, &follow).await?;
@@ -160,8 +160,9 @@ impl Bound {
         });
         let pages = self.parts.pages(Arc::clone(&self.service), is_leaving(&follow));
         let router = http::router(Arc::new(pages));
-        let unread = Room::new(UNREAD_PAGES_MAX, self.parts.metrics.shed(Shed::Pages).clone());
-        let answers = Answers { router, messages: self.parts.calls.room.clone(), unread };
+        let unread =
+            MemoryBudget::new(UNREAD_PAGES_MAX, self.parts.metrics.shed(Shed::Pages).clone());
+        let answers = Answers { router, messages: self.parts.calls.budget.clone(), unread };
         let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
         let Connections { drain_delay, drain_timeout, .. } = self.parts.settings.connections;
@@ -181,9 +182,9 @@ impl Bound {
         life.enter(Phase::Stopping);
         let watch = Stopwatch::start();
         let all = async {
-            for (guest, worker) in self.grpc.close().into_iter().zip(workers.iter().cycle()) {
+            for (accepted, worker) in self.grpc.close().into_iter().zip(workers.iter().cycle()) {
                 // A worker that has ended serves nobody.
-                let _ = worker.deal(guest).await;
+                let _ = worker.deal(accepted).await;
             }
             for worker in workers {
                 worker.ended().await;
@@ -206,16 +207,16 @@ impl Bound {
 }
 
 /// Deals connections to the workers in turn; returns only with an error.
-async fn deal(door: &Door, workers: &[Worker]) -> String {
+async fn deal(acceptor: &Acceptor, workers: &[Worker]) -> String {
     for worker in workers.iter().cycle() {
-        if let Err(error) = worker.deal(door.next().await).await {
+        if let Err(error) = worker.deal(acceptor.accept().await).await {
             return error;
         }
     }
     "there is no thread to serve on".to_owned()
 }
 
-fn is_leaving(follow: &Follow) -> http::IsLeaving {
+fn is_leaving(follow: &PhaseWatch) -> http::IsLeaving {
     let follow = follow.clone();
     Box::new(move || follow.now() >= Phase::Leaving)
 }
@@ -223,7 +224,7 @@ fn is_leaving(follow: &Follow) -> http::IsLeaving {
 async fn start_workers(
     parts: &Arc<Parts>,
     health: &HealthServer<impl Health>,
-    follow: &Follow,
+    follow: &PhaseWatch,
 ) -> Result<Vec<Worker>, String> {
     let look = LOOK + 2 * parts.settings.store_timeout;
     let terms = Terms { age_max: parts.settings.connections.max_connection_age, look };

@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 use tower::BoxError;
 
-use crate::room::{Full, Held, Room};
+use crate::memory_budget::{Full, MemoryBudget, Reservation};
 
 /// How long a message may take from its call to its end.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub enum NotWhole {
 /// A message that may have to be waited for.
 pub struct Arriving<B> {
     body: B,
-    room: Room,
+    budget: MemoryBudget,
     /// Memory for what came.
     came: usize,
     waiting: Option<Waiting>,
@@ -44,33 +44,36 @@ pub struct Arriving<B> {
 
 /// What a message takes once it has been waited for.
 struct Waiting {
-    held: Held,
+    reservation: Reservation,
     end: Pin<Box<Sleep>>,
 }
 
 impl<B> Arriving<B> {
-    /// A message that waits in `room`, should it have to.
-    pub const fn new(body: B, room: Room) -> Self {
-        Self { body, room, came: 0, waiting: None }
+    /// A message that waits in `budget`, should it have to.
+    pub const fn new(body: B, budget: MemoryBudget) -> Self {
+        Self { body, budget, came: 0, waiting: None }
     }
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
     fn came(&mut self, bytes: usize) -> Result<(), NotWhole> {
-        // Where bytes are put together, room for them grows by doubling.
+        // Where bytes are put together, memory for them grows by doubling.
         let bytes = 2 * bytes;
         self.came += bytes;
-        self.waiting.as_mut().map_or(Ok(()), |waiting| waiting.held.grow(bytes)).map_err(full)
+        self.waiting
+            .as_mut()
+            .map_or(Ok(()), |waiting| waiting.reservation.grow(bytes))
+            .map_err(full)
     }
 
     /// Nothing is there: waits for it, but not for ever.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<NotWhole> {
         if self.waiting.is_none() {
-            let held = match self.room.hold(WAITING_BYTES + self.came) {
-                Ok(held) => held,
+            let reservation = match self.budget.reserve(WAITING_BYTES + self.came) {
+                Ok(reservation) => reservation,
                 Err(Full) => return Poll::Ready(NotWhole::Full),
             };
-            self.waiting = Some(Waiting { held, end: Box::pin(sleep(ARRIVAL_MAX)) });
+            self.waiting = Some(Waiting { reservation, end: Box::pin(sleep(ARRIVAL_MAX)) });
         }
         if let Some(waiting) = &mut self.waiting {
             ready!(waiting.end.as_mut().poll(context));
@@ -148,11 +151,11 @@ mod tests {
         }
     }
 
-    fn arriving(room: &Room, chunks: &[Option<&'static [u8]>]) -> Arriving<Chunks> {
-        Arriving::new(Chunks(chunks.iter().copied().collect()), room.clone())
+    fn arriving(budget: &MemoryBudget, chunks: &[Option<&'static [u8]>]) -> Arriving<Chunks> {
+        Arriving::new(Chunks(chunks.iter().copied().collect()), budget.clone())
     }
 
-    /// Whether the next frame is refused for want of room.
+    /// Whether the next frame is refused for want of memory.
     fn is_refused(body: &mut Arriving<Chunks>) -> bool {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let frame = Pin::new(body).poll_frame(&mut context);
@@ -161,32 +164,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_that_is_there_takes_no_room() {
-        let room = Room::new(0, Counter::noop());
-        let mut body = arriving(&room, &[Some(b"whole")]);
+        let budget = MemoryBudget::new(0, Counter::noop());
+        let mut body = arriving(&budget, &[Some(b"whole")]);
         assert!(!is_refused(&mut body) && !is_refused(&mut body));
-        assert_eq!(room.used(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test]
     async fn a_message_that_is_waited_for_takes_room_until_it_is_dropped() {
-        let room = Room::new(2 * WAITING_BYTES + 12, Counter::noop());
-        let slow = || arriving(&room, &[Some(b"abc"), None, Some(b"d"), Some(b"e")]);
+        let budget = MemoryBudget::new(2 * WAITING_BYTES + 12, Counter::noop());
+        let slow = || arriving(&budget, &[Some(b"abc"), None, Some(b"d"), Some(b"e")]);
         let (mut one, mut other) = (slow(), slow());
         for body in [&mut one, &mut other] {
             assert!(!is_refused(body) && !is_refused(body));
         }
-        assert_eq!(room.used(), 2 * (WAITING_BYTES + 6));
+        assert_eq!(budget.used(), 2 * (WAITING_BYTES + 6));
         assert!(is_refused(&mut one));
         drop(other);
         assert!(!is_refused(&mut one));
         drop(one);
-        assert_eq!(room.used(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test]
     async fn a_message_that_never_ends_is_given_up() {
-        let room = Room::new(1 << 20, Counter::noop());
-        let mut body = arriving(&room, &[None, None, None, None]);
+        let budget = MemoryBudget::new(1 << 20, Counter::noop());
+        let mut body = arriving(&budget, &[None, None, None, None]);
         assert!(!is_refused(&mut body));
         body.waiting.as_mut().unwrap().end = Box::pin(sleep(Duration::ZERO));
         let ended = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;

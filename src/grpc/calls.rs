@@ -1,8 +1,8 @@
 //! The calls of one connection that are open, from their first byte to the last of their answers.
 //!
 //! An answer that its caller does not read occupies memory, and HTTP/2 lets callers read as slowly
-//! as they like. So all calls that are open share a room, and a connection on which one is open for
-//! too long is cut: soon where the room is half full. Streams that are meant to stay open, as
+//! as they like. So all calls that are open share a budget, and a connection on which one is open for
+//! too long is cut: soon where the budget is half full. Streams that are meant to stay open, as
 //! watches of health are, are few.
 
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
 
-use crate::room::{Held, Room};
+use crate::memory_budget::{MemoryBudget, Reservation};
 
 /// Streams of one connection that may stay open.
 const WATCHES_MAX: usize = 4;
@@ -27,7 +27,7 @@ const LOOKS_MAX_PRESSED: usize = 2;
 /// What is open on one connection. All of it happens on one thread.
 #[derive(Debug)]
 pub struct Calls {
-    room: Room,
+    budget: MemoryBudget,
     /// Counts looks.
     look: AtomicUsize,
     /// Open calls by the look before they began, in turn: none is as old as all turns.
@@ -40,7 +40,7 @@ pub struct Calls {
 pub struct Open {
     calls: Arc<Calls>,
     kind: Kind,
-    _held: Option<Held>,
+    _reservation: Option<Reservation>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,20 +58,20 @@ pub struct Answered<B> {
 }
 
 impl Calls {
-    /// None yet; they are to share `room` with those of other connections.
-    pub fn new(room: Room) -> Self {
+    /// None yet; they are to share `budget` with those of other connections.
+    pub fn new(budget: MemoryBudget) -> Self {
         Self {
-            room,
+            budget,
             look: AtomicUsize::default(),
             open: Default::default(),
             watches: AtomicUsize::default(),
         }
     }
 
-    /// A call that ends soon; `None` where there is no room.
+    /// A call that ends soon; `None` where the budget is used up.
     pub fn begin(self: &Arc<Self>) -> Option<Open> {
-        let held = self.room.hold(CALL_BYTES).ok()?;
-        Some(self.open(Some(held)))
+        let reservation = self.budget.reserve(CALL_BYTES).ok()?;
+        Some(self.open(Some(reservation)))
     }
 
     /// A call that is refused.
@@ -79,15 +79,15 @@ impl Calls {
         self.open(None)
     }
 
-    fn open(self: &Arc<Self>, held: Option<Held>) -> Open {
+    fn open(self: &Arc<Self>, reservation: Option<Reservation>) -> Open {
         let turn = self.look.load(Ordering::Relaxed) % self.open.len();
         self.open[turn].fetch_add(1, Ordering::Relaxed);
-        Open { calls: Arc::clone(self), kind: Kind::Call(turn), _held: held }
+        Open { calls: Arc::clone(self), kind: Kind::Call(turn), _reservation: reservation }
     }
 
     /// A stream that may stay open; `None` where there are enough.
     pub fn watch(self: &Arc<Self>) -> Option<Open> {
-        let watch = Open { calls: Arc::clone(self), kind: Kind::Watch, _held: None };
+        let watch = Open { calls: Arc::clone(self), kind: Kind::Watch, _reservation: None };
         // Given back by the drop where it is too many.
         let before = self.watches.fetch_add(1, Ordering::Relaxed);
         (before < WATCHES_MAX).then_some(watch)
@@ -101,7 +101,7 @@ impl Calls {
     /// Whether a call is open that has seen too many looks.
     pub fn look_again(&self) -> bool {
         let look = self.look.fetch_add(1, Ordering::Relaxed) + 1;
-        let looks_max = if self.room.is_half_full() { LOOKS_MAX_PRESSED } else { LOOKS_MAX };
+        let looks_max = if self.budget.is_half_full() { LOOKS_MAX_PRESSED } else { LOOKS_MAX };
         let is_open = |age: usize| {
             let turn = (look + self.open.len() - age) % self.open.len();
             self.open[turn].load(Ordering::Relaxed) > 0
@@ -152,8 +152,8 @@ mod tests {
     use super::*;
 
     fn calls(room_for: usize) -> Arc<Calls> {
-        let room = Room::new(room_for * CALL_BYTES, metrics::Counter::noop());
-        Arc::new(Calls::new(room))
+        let budget = MemoryBudget::new(room_for * CALL_BYTES, metrics::Counter::noop());
+        Arc::new(Calls::new(budget))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tonic::Status;
 use tower::BoxError;
 
 use super::body::{Arriving, NotWhole};
-use crate::room::Room;
+use crate::memory_budget::MemoryBudget;
 
 /// tonic's bound on a message. It refuses what claims to have more.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -28,8 +28,8 @@ pub(super) struct OneMessage<B> {
 }
 
 impl<B> OneMessage<B> {
-    pub(super) fn new(body: B, room: Room) -> Self {
-        Self { arriving: Arriving::new(body, room), so_far: BytesMut::new(), is_given: false }
+    pub(super) fn new(body: B, budget: MemoryBudget) -> Self {
+        Self { arriving: Arriving::new(body, budget), so_far: BytesMut::new(), is_given: false }
     }
 
     /// The message, if it is whole with these.
@@ -125,7 +125,7 @@ mod tests {
             .map(|chunk| Ok::<_, BoxError>(Frame::data(Bytes::from(*chunk))))
             .collect();
         let body = StreamBody::new(tokio_stream::iter(frames));
-        let mut message = OneMessage::new(body, Room::new(0, Counter::noop()));
+        let mut message = OneMessage::new(body, MemoryBudget::new(0, Counter::noop()));
         let mut passed = vec![];
         while let Some(frame) = message.frame().await {
             passed.push(frame.map_err(|status| status.code())?.into_data().unwrap());

@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::life::{Follow, Phase};
+use super::lifecycle::{Phase, PhaseWatch};
 use crate::service::{Readiness, Service};
 
 /// How often the store is asked whether it is there, and states that are due are dropped.
@@ -32,7 +32,7 @@ impl Tick {
         tick
     }
 
-    pub(super) async fn run(mut self, mut follow: Follow) {
+    pub(super) async fn run(mut self, mut follow: PhaseWatch) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut leaves = std::pin::pin!(follow.clone().until(Phase::Leaving));

@@ -18,31 +18,31 @@ use crate::settings::Address;
 const BACKOFF: Duration = Duration::from_millis(50);
 
 /// A port that lets in so many at once.
-pub(super) struct Door {
+pub(super) struct Acceptor {
     listener: Listener,
     tls: Option<Arc<Tls>>,
-    places: Places,
+    places: ConnectionLimit,
     refused: Counter,
 }
 
 /// How many connections there may be.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimit {
     free: Arc<Semaphore>,
     max: usize,
 }
 
 /// A connection and its place, which is free again when it is dropped.
-pub(super) struct Guest {
+pub(super) struct Accepted {
     stream: Stream,
     tls: Option<Arc<Tls>>,
     place: OwnedSemaphorePermit,
 }
 
-/// What a guest says and is told.
-pub(super) type Talk = Either<Wire, Box<TlsStream<Wire>>>;
+/// The bytes of a connection, in TLS or not.
+pub(super) type Transport = Either<Wire, Box<TlsStream<Wire>>>;
 
-impl Places {
+impl ConnectionLimit {
     pub(super) fn new(max: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(max)), max }
     }
@@ -53,12 +53,12 @@ impl Places {
     }
 }
 
-impl Door {
+impl Acceptor {
     /// Serves what `listener` gets. Who comes when all `places` are taken is sent away, and counted.
     pub(super) const fn new(
         listener: Listener,
         tls: Option<Arc<Tls>>,
-        places: Places,
+        places: ConnectionLimit,
         refused: Counter,
     ) -> Self {
         Self { listener, tls, places, refused }
@@ -68,18 +68,18 @@ impl Door {
         self.listener.address()
     }
 
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn places(&self) -> ConnectionLimit {
         self.places.clone()
     }
 
     /// The next connection.
-    pub(super) async fn next(&self) -> Guest {
+    pub(super) async fn accept(&self) -> Accepted {
         let mut failed = false;
         loop {
             match self.listener.accept().await {
                 Ok(stream) => {
-                    if let Some(guest) = self.let_in(stream) {
-                        return guest;
+                    if let Some(accepted) = self.admit(stream) {
+                        return accepted;
                     }
                 }
                 Err(error) => {
@@ -93,41 +93,41 @@ impl Door {
     }
 
     /// Closes, and gives the connections that wait.
-    pub(super) fn close(self) -> Vec<Guest> {
+    pub(super) fn close(self) -> Vec<Accepted> {
         let Self { listener, tls, places, refused } = self;
         let waiting = listener.close();
-        let let_in = |stream| let_in(stream, tls.clone(), &places, &refused);
-        waiting.into_iter().filter_map(let_in).collect()
+        let admit = |stream| admit(stream, tls.clone(), &places, &refused);
+        waiting.into_iter().filter_map(admit).collect()
     }
 
-    fn let_in(&self, stream: Stream) -> Option<Guest> {
-        let_in(stream, self.tls.clone(), &self.places, &self.refused)
+    fn admit(&self, stream: Stream) -> Option<Accepted> {
+        admit(stream, self.tls.clone(), &self.places, &self.refused)
     }
 }
 
-fn let_in(
+fn admit(
     stream: Stream,
     tls: Option<Arc<Tls>>,
-    places: &Places,
+    places: &ConnectionLimit,
     refused: &Counter,
-) -> Option<Guest> {
+) -> Option<Accepted> {
     let Ok(place) = Arc::clone(&places.free).try_acquire_owned() else {
         refused.increment(1);
         return None;
     };
-    Some(Guest { stream, tls, place })
+    Some(Accepted { stream, tls, place })
 }
 
-impl Guest {
-    /// Agrees on TLS, where the port has it; `None` where that fails. Runs where the guest is served,
+impl Accepted {
+    /// Agrees on TLS, where the port has it; `None` where that fails. Runs where the accepted is served,
     /// so that nobody else waits for it.
-    pub(super) async fn greet(self) -> Option<(Talk, OwnedSemaphorePermit)> {
+    pub(super) async fn handshake(self) -> Option<(Transport, OwnedSemaphorePermit)> {
         // One that fails here is gone already.
         let wire = self.stream.attach().ok()?;
-        let talk = match self.tls {
+        let connection = match self.tls {
             None => Either::Left(wire),
             Some(tls) => Either::Right(Box::new(tls.accept(wire).await.ok()?)),
         };
-        Some((talk, self.place))
+        Some((connection, self.place))
     }
 }

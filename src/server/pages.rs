@@ -20,12 +20,12 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tower::ServiceExt;
 
-use super::life::{Follow, Phase};
-use super::listen::{Door, Guest};
-use super::stream::Patient;
+use super::lifecycle::{Phase, PhaseWatch};
+use super::listen::{Accepted, Acceptor};
+use super::stream::GuardedStream;
 use crate::clock::uptime_us;
 use crate::grpc::body::Arriving;
-use crate::room::{Full, Room};
+use crate::memory_budget::{Full, MemoryBudget};
 
 /// Connections at once: probes, scrapes, people, and callers without gRPC.
 pub(super) const CONNECTIONS_MAX: usize = 1_024;
@@ -35,7 +35,7 @@ pub(super) const CONNECTIONS_MAX: usize = 1_024;
 const HEAD_MAX: Duration = Duration::from_secs(75);
 
 /// From so many connections on, those are closed that had nothing to do for so long, looked for so
-/// often: probes shall find room whoever holds connections.
+/// often: probes shall find a place whoever holds connections.
 const CROWD: usize = CONNECTIONS_MAX * 3 / 4;
 const IDLE_MIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
@@ -55,9 +55,9 @@ const BUFFER_MAX: usize = 64 << 10;
 pub(super) struct Answers {
     pub(super) router: Router,
     /// For bodies that arrive slowly.
-    pub(super) messages: Room,
+    pub(super) messages: MemoryBudget,
     /// For answers that are read slowly.
-    pub(super) unread: Room,
+    pub(super) unread: MemoryBudget,
 }
 
 impl Answers {
@@ -65,7 +65,7 @@ impl Answers {
         let request = request.map(|body| Arriving::new(body, self.messages));
         let answer = timeout(REQUEST_MAX, self.router.oneshot(request)).await;
         match answer {
-            Ok(Ok(answer)) => hold(answer, &self.unread).await,
+            Ok(Ok(answer)) => reserve(answer, &self.unread).await,
             Ok(Err(never)) => match never {},
             Err(_late) => {
                 (StatusCode::REQUEST_TIMEOUT, "the request took too long\n").into_response()
@@ -109,12 +109,12 @@ impl Idle {
     }
 }
 
-/// Lets the answer hold its part of the room until its reader has taken it.
-async fn hold(answer: Response, unread: &Room) -> Response {
+/// Lets the answer hold its part of the budget until its reader has taken it.
+async fn reserve(answer: Response, unread: &MemoryBudget) -> Response {
     let (head, body) = answer.into_parts();
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-    match unread.hold(bytes.len()) {
-        Ok(held) => Response::from_parts(head, held.with(bytes).into()),
+    match unread.reserve(bytes.len()) {
+        Ok(reservation) => Response::from_parts(head, reservation.with(bytes).into()),
         Err(Full) => {
             (StatusCode::SERVICE_UNAVAILABLE, "too many pages are read slowly\n").into_response()
         }
@@ -122,30 +122,36 @@ async fn hold(answer: Response, unread: &Room) -> Response {
 }
 
 /// Serves connections until the service stops, then finishes what is in flight.
-pub(super) async fn serve(door: Door, answers: Answers, follow: Follow) {
+pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWatch) {
     let mut open = JoinSet::new();
     let crowd = Arc::new(Notify::new());
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let spoken = |guest| talk(guest, answers.clone(), follow.clone(), Arc::clone(&crowd));
+    let spoken =
+        |accepted| serve_connection(accepted, answers.clone(), follow.clone(), Arc::clone(&crowd));
     let mut stops = pin!(follow.clone().until(Phase::Stopping));
     loop {
         tokio::select! {
-            guest = door.next() => drop(open.spawn(spoken(guest))),
+            accepted = acceptor.accept() => drop(open.spawn(spoken(accepted))),
             () = &mut stops => break,
             // Forgets those that are over.
             Some(_) = open.join_next() => {}
             _ = looks.tick(), if open.len() >= CROWD => crowd.notify_waiters(),
         }
     }
-    for guest in door.close() {
-        open.spawn(spoken(guest));
+    for accepted in acceptor.close() {
+        open.spawn(spoken(accepted));
     }
     while open.join_next().await.is_some() {}
 }
 
-async fn talk(guest: Guest, answers: Answers, mut follow: Follow, crowd: Arc<Notify>) {
-    let Some((stream, _place)) = guest.greet().await else { return };
+async fn serve_connection(
+    accepted: Accepted,
+    answers: Answers,
+    mut follow: PhaseWatch,
+    crowd: Arc<Notify>,
+) {
+    let Some((stream, _place)) = accepted.handshake().await else { return };
     let idle = Idle::now();
     let answer = service_fn(|request| {
         let (answer, idle) = (answers.clone().answer(request), idle.clone());
@@ -158,14 +164,15 @@ async fn talk(guest: Guest, answers: Answers, mut follow: Follow, crowd: Arc<Not
     });
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER_MAX);
-    let mut talk = pin!(http1.serve_connection(TokioIo::new(Patient::http1(stream)), answer));
+    let mut connection =
+        pin!(http1.serve_connection(TokioIo::new(GuardedStream::http1(stream)), answer));
     let result = tokio::select! {
         biased;
-        result = talk.as_mut() => result,
+        result = connection.as_mut() => result,
         () = idle.too_long(&crowd) => return,
         _ = timeout(AGE_MAX, follow.reached(Phase::Stopping)) => {
-            talk.as_mut().graceful_shutdown();
-            timeout(CUT_AFTER, talk).await.unwrap_or(Ok(()))
+            connection.as_mut().graceful_shutdown();
+            timeout(CUT_AFTER, connection).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = result {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use super::CONNECT_MAX;
-use super::listen::Places;
+use super::listen::ConnectionLimit;
 use crate::clock::SystemClock;
 use crate::grpc::{Grpc, Shared as Calls};
 use crate::http::{IsLeaving, Pages};
@@ -25,7 +25,7 @@ pub(super) struct Parts {
     pub(super) metrics: Metrics,
     pub(super) stores: Stores,
     pub(super) calls: Calls,
-    pub(super) places: Places,
+    pub(super) places: ConnectionLimit,
     pub(super) log: Option<Arc<DecisionLog>>,
     pub(super) tracing: Option<Arc<Tracing>>,
 }

@@ -28,7 +28,7 @@ const STALL_MAX: Duration = Duration::from_secs(20);
 pub(super) const FLOOD: ErrorKind = ErrorKind::QuotaExceeded;
 
 /// A stream whose peer must not keep it waiting.
-pub(super) struct Patient<S> {
+pub(super) struct GuardedStream<S> {
     stream: S,
     /// Until the peer has said enough.
     hello: Option<Hello>,
@@ -43,7 +43,7 @@ struct Hello {
     end: Pin<Box<Sleep>>,
 }
 
-impl<S> Patient<S> {
+impl<S> GuardedStream<S> {
     /// The peer is to speak HTTP/1.
     pub(super) fn http1(stream: S) -> Self {
         Self { stream, hello: Some(Hello::of(HTTP1_HELLO)), stall: None, frames: None }
@@ -77,7 +77,7 @@ impl Hello {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -103,7 +103,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -148,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn who_says_nothing_is_given_up_also_where_bytes_trickle() {
         let (mut peer, stream) = duplex(64);
-        let mut stream = Patient::http2(stream);
+        let mut stream = GuardedStream::http2(stream);
         peer.write_all(b"PRI *").await.unwrap();
         let mut read = [0; 64];
         assert_eq!(stream.read(&mut read).await.unwrap(), 5);
@@ -159,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn who_has_spoken_may_be_silent() {
         let (mut peer, stream) = duplex(64);
-        let mut stream = Patient::http2(stream);
+        let mut stream = GuardedStream::http2(stream);
         peer.write_all(&[0; HTTP2_HELLO]).await.unwrap();
         let mut read = [0; 64];
         assert_eq!(stream.read(&mut read).await.unwrap(), HTTP2_HELLO);
@@ -169,8 +169,8 @@ mod tests {
     #[tokio::test]
     async fn who_takes_nothing_is_given_up_and_who_takes_something_is_not() {
         let (mut peer, stream) = duplex(4);
-        let mut stream = Patient::http2(stream);
-        let write = |context: &mut Context<'_>, stream: &mut Patient<_>| {
+        let mut stream = GuardedStream::http2(stream);
+        let write = |context: &mut Context<'_>, stream: &mut GuardedStream<_>| {
             Pin::new(stream).poll_write(context, &[0; 4])
         };
         let mut context = Context::from_waker(std::task::Waker::noop());

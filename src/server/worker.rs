@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use tonic_health::pb::health_server::Health;
 use tonic_reflection::server::v1::ServerReflection;
 
-use super::life::Follow;
-use super::listen::Guest;
-use super::talk::{Terms, talk};
+use super::connection::{Terms, serve_connection};
+use super::lifecycle::PhaseWatch;
+use super::listen::Accepted;
 use crate::grpc::routes::Routes;
 
 /// Connections that wait for a busy thread; then the acceptor waits too.
@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 1_024;
 /// One thread that serves.
 #[derive(Debug)]
 pub(super) struct Worker {
-    connections: mpsc::Sender<Guest>,
+    connections: mpsc::Sender<Accepted>,
     /// Closed when the thread has ended.
     ended: oneshot::Receiver<()>,
 }
@@ -36,7 +36,7 @@ impl Worker {
     pub(super) fn start<H: Health, R: ServerReflection>(
         number: usize,
         terms: Terms,
-        follow: Follow,
+        follow: PhaseWatch,
         prepare: impl AsyncFnOnce() -> Result<Routes<H, R>, String> + Send + 'static,
     ) -> io::Result<(Self, oneshot::Receiver<Result<(), String>>)> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -65,8 +65,8 @@ impl Worker {
     ///
     /// # Errors
     /// The thread has ended.
-    pub(super) async fn deal(&self, guest: Guest) -> Result<(), String> {
-        self.connections.send(guest).await.map_err(|_gone| "a serving thread ended".to_owned())
+    pub(super) async fn deal(&self, accepted: Accepted) -> Result<(), String> {
+        self.connections.send(accepted).await.map_err(|_gone| "a serving thread ended".to_owned())
     }
 
     /// Waits until the thread has finished what was in flight.
@@ -78,17 +78,17 @@ impl Worker {
 }
 
 async fn serve<H: Health, R: ServerReflection>(
-    mut dealt: mpsc::Receiver<Guest>,
+    mut dealt: mpsc::Receiver<Accepted>,
     routes: Arc<Routes<H, R>>,
     terms: Terms,
-    follow: Follow,
+    follow: PhaseWatch,
 ) {
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            guest = dealt.recv() => match guest {
-                Some(guest) => {
-                    open.spawn(talk(guest, Arc::clone(&routes), terms, follow.clone()));
+            accepted = dealt.recv() => match accepted {
+                Some(accepted) => {
+                    open.spawn(serve_connection(accepted, Arc::clone(&routes), terms, follow.clone()));
                 }
                 // No more are dealt.
                 None => break,

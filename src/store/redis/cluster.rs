@@ -257,7 +257,7 @@ impl Cluster {
             }
             if self.seeds.contains(address) {
                 // Nobody needs to know that it is down.
-                node.rose();
+                node.mark_up();
                 return true;
             }
             // What was asked before the slots moved is answered first: it holds the node.

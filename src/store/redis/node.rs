@@ -96,7 +96,7 @@ impl Node {
         if let Err(error) = &ready
             && (!refused || error.is_of_the_server())
         {
-            self.fell(error);
+            self.mark_down(error);
         }
         ready
     }
@@ -150,7 +150,7 @@ impl Node {
     /// Ends the connection: the server is none of the cluster's any more.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
-        self.rose();
+        self.mark_up();
         self.queue.give_up(|| Err(self.known_down()));
         self.link.end();
     }
@@ -179,7 +179,7 @@ impl Node {
             let late = |sent| if sent { StoreError::Timeout } else { self.link.not_sent() };
             let expired = self.queue.expire(uptime_us(), late);
             if let Some(error) = expired.error {
-                self.fell(&error);
+                self.mark_down(&error);
             }
             match expired.next_us {
                 Some(next_us) => alarm_us = next_us,
@@ -198,7 +198,7 @@ impl Node {
         trace(&run, sent_us, decided.as_ref().err());
         match decided {
             Ok(decisions) => {
-                self.rose();
+                self.mark_up();
                 let now_us = uptime_us();
                 let both = run.iter().zip(decisions);
                 self.queue.answer(both.map(|(waiting, decision)| {
@@ -225,7 +225,7 @@ impl Node {
             }
             Err(error) => {
                 if error.is_of_the_server() {
-                    self.fell(&error);
+                    self.mark_down(&error);
                 }
                 self.queue.answer(run.iter().map(|waiting| (waiting.id, Err(error.clone()))));
             }
@@ -233,7 +233,7 @@ impl Node {
     }
 
     /// Notes that the server is down: who waits to be sent waits no longer.
-    fn fell(self: &Arc<Self>, why: &StoreError) {
+    fn mark_down(self: &Arc<Self>, why: &StoreError) {
         if self.is_retired() || self.down.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// Notes that the server decides, or that nobody asks it any more.
-    pub(super) fn rose(&self) {
+    pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
             self.shared.outages.ended(&self.shared.metrics);
         }
@@ -254,7 +254,7 @@ impl Node {
         while self.is_down() {
             sleep(PROBE_EVERY).await;
             if self.probed(PROBE_MAX).await.is_ok() {
-                self.rose();
+                self.mark_up();
             }
         }
     }

@@ -8,7 +8,7 @@ use metrics::Counter;
 
 /// So many bytes, which all threads share.
 #[derive(Clone, Debug)]
-pub struct Room(Arc<Bounded>);
+pub struct MemoryBudget(Arc<Bounded>);
 
 #[derive(Debug)]
 struct Bounded {
@@ -17,23 +17,23 @@ struct Bounded {
     refused: Counter,
 }
 
-/// A part of a room, until it is dropped.
+/// A part of a budget, until it is dropped.
 #[derive(Debug)]
-pub struct Held {
-    room: Room,
+pub struct Reservation {
+    budget: MemoryBudget,
     bytes: usize,
 }
 
-/// The room has not so many bytes left.
+/// The budget has not so many bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 struct Holding {
     bytes: Bytes,
-    _held: Held,
+    _reservation: Reservation,
 }
 
-impl Room {
+impl MemoryBudget {
     /// For so many bytes; who finds none is counted as `refused`.
     pub fn new(bytes_max: usize, refused: Counter) -> Self {
         Self(Arc::new(Bounded { used: AtomicUsize::new(0), bytes_max, refused }))
@@ -53,9 +53,9 @@ impl Room {
     ///
     /// # Errors
     /// There is not so much left. What is alone is never too large.
-    pub fn hold(&self, bytes: usize) -> Result<Held, Full> {
+    pub fn reserve(&self, bytes: usize) -> Result<Reservation, Full> {
         self.take(bytes)?;
-        Ok(Held { room: self.clone(), bytes })
+        Ok(Reservation { budget: self.clone(), bytes })
     }
 
     fn take(&self, bytes: usize) -> Result<(), Full> {
@@ -70,26 +70,26 @@ impl Room {
     }
 }
 
-impl Held {
+impl Reservation {
     /// Makes the part larger.
     ///
     /// # Errors
     /// There is not so much left.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
-        self.room.take(bytes)?;
+        self.budget.take(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
     /// Bytes that hold it for as long as they are somewhere.
     pub fn with(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Holding { bytes, _held: self })
+        Bytes::from_owner(Holding { bytes, _reservation: self })
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.room.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -104,33 +104,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_room_is_shared_and_given_back() {
-        let room = Room::new(10, Counter::noop());
-        let mut six = room.hold(6).unwrap();
-        assert_eq!(room.hold(5).err(), Some(Full));
+    fn a_budget_is_shared_and_given_back() {
+        let budget = MemoryBudget::new(10, Counter::noop());
+        let mut six = budget.reserve(6).unwrap();
+        assert_eq!(budget.reserve(5).err(), Some(Full));
         six.grow(4).unwrap();
-        assert_eq!((six.grow(1), room.used()), (Err(Full), 10));
+        assert_eq!((six.grow(1), budget.used()), (Err(Full), 10));
         drop(six);
-        assert_eq!(room.used(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]
     fn what_is_alone_is_never_too_large() {
-        let room = Room::new(10, Counter::noop());
-        let large = room.hold(100).unwrap();
-        assert!(room.hold(1).is_err());
+        let budget = MemoryBudget::new(10, Counter::noop());
+        let large = budget.reserve(100).unwrap();
+        assert!(budget.reserve(1).is_err());
         drop(large);
-        assert!(room.hold(1).is_ok());
+        assert!(budget.reserve(1).is_ok());
     }
 
     #[test]
     fn bytes_hold_their_part_until_the_last_of_them_is_gone() {
-        let room = Room::new(10, Counter::noop());
-        let mut page = room.hold(4).unwrap().with(Bytes::from_static(b"page"));
+        let budget = MemoryBudget::new(10, Counter::noop());
+        let mut page = budget.reserve(4).unwrap().with(Bytes::from_static(b"page"));
         let end = page.split_off(2);
         drop(page);
-        assert_eq!((&end[..], room.used()), (&b"ge"[..], 4));
+        assert_eq!((&end[..], budget.used()), (&b"ge"[..], 4));
         drop(end);
-        assert_eq!(room.used(), 0);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::certificates::{self, Stamps};
-use super::listen::{Door, Places};
+use super::listen::{Acceptor, ConnectionLimit};
 use super::pages::CONNECTIONS_MAX;
 use super::socket::Listener;
 use super::tls::Tls;
@@ -14,25 +14,25 @@ use crate::settings::{Address, Secured, Serve};
 ///
 /// # Errors
 /// What is wrong with a setting, a certificate or an address, for people.
-pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Door, Door), String> {
+pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Acceptor, Acceptor), String> {
     let ports = &settings.ports;
     let grpc_tls = tls(ports.grpc()?, b"h2", metrics)?;
     let http_tls = tls(ports.http()?, b"http/1.1", metrics)?;
-    let places = Places::new(settings.connections.max_connections);
-    let grpc = door(("--grpc-addr", &ports.grpc_addr), grpc_tls, places, metrics)?;
-    let places = Places::new(CONNECTIONS_MAX);
-    let http = door(("--http-addr", &ports.http_addr), http_tls, places, metrics)?;
+    let places = ConnectionLimit::new(settings.connections.max_connections);
+    let grpc = acceptor(("--grpc-addr", &ports.grpc_addr), grpc_tls, places, metrics)?;
+    let places = ConnectionLimit::new(CONNECTIONS_MAX);
+    let http = acceptor(("--http-addr", &ports.http_addr), http_tls, places, metrics)?;
     Ok((grpc, http))
 }
 
-fn door(
+fn acceptor(
     (flag, address): (&str, &Address),
     tls: Option<Arc<Tls>>,
-    places: Places,
+    places: ConnectionLimit,
     metrics: &Metrics,
-) -> Result<Door, String> {
+) -> Result<Acceptor, String> {
     let listener = Listener::open(flag, address)?;
-    Ok(Door::new(listener, tls, places, metrics.shed(Shed::Connections).clone()))
+    Ok(Acceptor::new(listener, tls, places, metrics.shed(Shed::Connections).clone()))
 }
 
 fn tls(

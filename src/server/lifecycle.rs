@@ -15,16 +15,16 @@ pub(super) enum Phase {
 
 /// Decides the phase.
 #[derive(Debug)]
-pub(super) struct Life(watch::Sender<Phase>);
+pub(super) struct Lifecycle(watch::Sender<Phase>);
 
 /// Follows it.
 #[derive(Clone, Debug)]
-pub(super) struct Follow(watch::Receiver<Phase>);
+pub(super) struct PhaseWatch(watch::Receiver<Phase>);
 
-impl Life {
-    pub(super) fn new() -> (Self, Follow) {
+impl Lifecycle {
+    pub(super) fn new() -> (Self, PhaseWatch) {
         let (life, follow) = watch::channel(Phase::Serving);
-        (Self(life), Follow(follow))
+        (Self(life), PhaseWatch(follow))
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -32,7 +32,7 @@ impl Life {
     }
 }
 
-impl Follow {
+impl PhaseWatch {
     pub(super) fn now(&self) -> Phase {
         *self.0.borrow()
     }

@@ -16,9 +16,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tonic_health::pb::health_server::Health;
 use tonic_reflection::server::v1::ServerReflection;
 
-use super::life::{Follow, Phase};
-use super::listen::Guest;
-use super::stream::{FLOOD, Patient};
+use super::lifecycle::{Phase, PhaseWatch};
+use super::listen::Accepted;
+use super::stream::{FLOOD, GuardedStream};
 use crate::grpc::calls::Calls;
 use crate::grpc::routes::Routes;
 use crate::metrics::Shed;
@@ -72,13 +72,13 @@ impl Terms {
 
 /// Serves one connection until it ends, is too old or the service stops, then finishes what is in
 /// flight.
-pub(super) async fn talk<H: Health, R: ServerReflection>(
-    guest: Guest,
+pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
+    accepted: Accepted,
     routes: Arc<Routes<H, R>>,
     terms: Terms,
-    follow: Follow,
+    follow: PhaseWatch,
 ) {
-    let Some((stream, _place)) = guest.greet().await else { return };
+    let Some((stream, _place)) = accepted.handshake().await else { return };
     let calls = Arc::new(routes.grpc.calls());
     let answer = service_fn({
         let (calls, routes) = (Arc::clone(&calls), Arc::clone(&routes));
@@ -87,8 +87,8 @@ pub(super) async fn talk<H: Health, R: ServerReflection>(
             async { Ok::<_, Infallible>(answer.await) }
         }
     });
-    let stream = TokioIo::new(Patient::http2(stream));
-    let mut talk = pin!(http2().serve_connection(stream, answer));
+    let stream = TokioIo::new(GuardedStream::http2(stream));
+    let mut connection = pin!(http2().serve_connection(stream, answer));
     let mut ends = pin!(end(terms, follow));
     let mut looks = interval(terms.look);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,7 +96,7 @@ pub(super) async fn talk<H: Health, R: ServerReflection>(
     loop {
         tokio::select! {
             biased;
-            result = talk.as_mut() => {
+            result = connection.as_mut() => {
                 return result.unwrap_or_else(|error| {
                     tracing::debug!(%error, "a connection broke");
                     if is_flood(&error) {
@@ -106,7 +106,7 @@ pub(super) async fn talk<H: Health, R: ServerReflection>(
             }
             () = ends.as_mut(), if !is_ending => {
                 is_ending = true;
-                talk.as_mut().graceful_shutdown();
+                connection.as_mut().graceful_shutdown();
             }
             () = look(&calls, &mut looks) => if calls.look_again() {
                 return routes.grpc.count(Shed::Stalled);
@@ -116,7 +116,7 @@ pub(super) async fn talk<H: Health, R: ServerReflection>(
 }
 
 /// Ends when a connection is to get no more calls.
-async fn end(terms: Terms, mut follow: Follow) {
+async fn end(terms: Terms, mut follow: PhaseWatch) {
     // An error says that its age was reached first.
     let _ = timeout(terms.age(), follow.reached(Phase::Stopping)).await;
 }
