@@ -119,7 +119,7 @@ fn admit(
 }
 
 impl Accepted {
-    /// Agrees on TLS, where the port has it; `None` where that fails. Runs where the accepted is served,
+    /// Agrees on TLS, where the port has it; `None` where that fails. Runs where the connection is served,
     /// so that nobody else waits for it.
     pub(super) async fn handshake(self) -> Option<(Transport, OwnedSemaphorePermit)> {
         // One that fails here is gone already.
