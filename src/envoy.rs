@@ -1,35 +1,33 @@
 //! Answers in the words of Envoy's rate limit service, over gRPC and over HTTP.
 
 use bytes::{Buf, BufMut};
-use prost::encoding::{DecodeContext, WireType};
+use prost::encoding::{DecodeContext, WireType, skip_field};
 use prost::{DecodeError, Message};
 
 use crate::decide::Enforcement;
 use crate::limit::Limit;
-use crate::proto::duration;
-use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus, RateLimit,
-};
 use crate::request::Request;
 use crate::service::{Answer, LimitStatus};
 
 mod headers;
 mod metadata;
+mod status;
+mod wire;
+
+use status::{Told, ToldLimit};
+use wire::{push_head, push_number, push_sized, sized};
 
 pub use headers::Headers;
 
-/// Units by length, longest first: a period is told in the longest that divides it.
-const UNITS: [(Unit, u64); 7] = [
-    (Unit::Year, 365 * 86_400_000),
-    (Unit::Month, 30 * 86_400_000),
-    (Unit::Week, 7 * 86_400_000),
-    (Unit::Day, 86_400_000),
-    (Unit::Hour, 3_600_000),
-    (Unit::Minute, 60_000),
-    (Unit::Second, 1_000),
-];
+const OVERALL_CODE: u8 = wire::number(1);
+const RESPONSE_HEADERS: u8 = sized(3);
+const RAW_BODY: u8 = sized(5);
+
+/// Bytes of most statuses, and of what else there is.
+const USUAL_STATUS_BYTES: usize = 64;
+const USUAL_BYTES: usize = 128;
 
 /// What answers carry beside the decision.
 #[derive(Clone, Copy, Debug)]
@@ -40,48 +38,48 @@ pub struct Style {
     pub dynamic_metadata: bool,
 }
 
-/// The answer to one request.
-///
-/// The dynamic metadata are kept as the bytes that they are on the wire: as messages they would cost
-/// an allocation for each word.
+/// The answer to one request: a `RateLimitResponse` as the bytes that it is on the wire.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
-    response: RateLimitResponse,
-    metadata: Vec<u8>,
+    bytes: Vec<u8>,
+    is_over_limit: bool,
 }
 
 impl Reply {
     /// The answer with a status for each of the request's descriptors, in order.
     pub fn of(request: &Request, answer: &Answer<'_>, style: Style) -> Self {
-        let descriptors = 0..request.descriptors().len();
         let code = if answer.allowed { Code::Ok } else { Code::OverLimit };
-        let response = RateLimitResponse {
-            overall_code: code.into(),
-            statuses: descriptors.map(|at| descriptor_status(answer, at)).collect(),
-            response_headers_to_add: headers::of(answer, style.headers),
-            raw_body: raw_body(answer).map_or_else(Default::default, |body| body.to_owned().into()),
-            ..RateLimitResponse::default()
-        };
-        let metadata = if style.dynamic_metadata {
-            metadata::encoded(request.domain(), answer)
-        } else {
-            Vec::new()
-        };
-        Self { response, metadata }
+        let descriptors = request.descriptors().len();
+        let mut bytes = Vec::with_capacity(USUAL_BYTES + descriptors * USUAL_STATUS_BYTES);
+        push_number(&mut bytes, OVERALL_CODE, code as u64);
+        for descriptor in 0..descriptors {
+            told(answer, descriptor).push(&mut bytes);
+        }
+        for header in headers::of(answer, style.headers) {
+            push_head(&mut bytes, RESPONSE_HEADERS, header.encoded_len());
+            header.encode_raw(&mut bytes);
+        }
+        if let Some(body) = raw_body(answer) {
+            push_sized(&mut bytes, RAW_BODY, body.as_bytes());
+        }
+        if style.dynamic_metadata {
+            metadata::push(&mut bytes, request.domain(), answer);
+        }
+        Self { bytes, is_over_limit: !answer.allowed }
     }
 
     /// Whether the request is rejected.
-    pub fn is_over_limit(&self) -> bool {
-        self.response.overall_code() == Code::OverLimit
+    pub const fn is_over_limit(&self) -> bool {
+        self.is_over_limit
     }
 }
 
 impl Message for Reply {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
-        self.response.encode_raw(buffer);
-        buffer.put_slice(&self.metadata);
+        buffer.put_slice(&self.bytes);
     }
 
+    /// Nobody reads one.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -89,11 +87,11 @@ impl Message for Reply {
         buffer: &mut impl Buf,
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
-        self.response.merge_field(tag, wire_type, buffer, context)
+        skip_field(wire_type, tag, buffer, context)
     }
 
     fn encoded_len(&self) -> usize {
-        self.response.encoded_len() + self.metadata.len()
+        self.bytes.len()
     }
 
     fn clear(&mut self) {
@@ -129,17 +127,21 @@ where
     rejecting.or_else(|| limited.min_by_key(|status| status.status.remaining))
 }
 
-fn descriptor_status(answer: &Answer<'_>, descriptor: usize) -> DescriptorStatus {
+fn told<'a>(answer: &Answer<'a>, descriptor: usize) -> Told<'a> {
     let met = answer.statuses.iter().filter(|status| status.descriptor == descriptor);
-    match tightest(met.clone()) {
-        Some(status) if rejects(status) => over_limit(status),
-        Some(status) => within_limit(status),
-        None => DescriptorStatus {
-            code: Code::Ok.into(),
-            limit_remaining: if met.clone().next().is_some() { u32::MAX } else { 0 },
-            ..DescriptorStatus::default()
-        },
-    }
+    let Some(status) = tightest(met.clone()) else {
+        let remaining = if met.clone().next().is_some() { u32::MAX } else { 0 };
+        return Told { code: Code::Ok, limit: None, remaining, reset_after_ms: None };
+    };
+    let limit = status.limit.map(|limit| told_limit(&limit, status));
+    let remaining = u32::try_from(status.status.remaining).unwrap_or(u32::MAX);
+    let (code, reset_after_ms) = if rejects(status) {
+        // Envoy makes Retry-After of it.
+        (Code::OverLimit, seconds(status).saturating_mul(1_000))
+    } else {
+        (Code::Ok, status.status.reset_after_ms)
+    };
+    Told { code, limit, remaining, reset_after_ms: Some(reset_after_ms) }
 }
 
 /// Seconds until the request could pass where it is over the limit, at least one; one that never
@@ -153,40 +155,31 @@ fn seconds(status: &LimitStatus<'_>) -> u64 {
     }
 }
 
-fn within_limit(status: &LimitStatus<'_>) -> DescriptorStatus {
-    DescriptorStatus {
-        code: Code::Ok.into(),
-        current_limit: status.limit.map(|limit| current_limit(&limit, status)),
-        limit_remaining: remaining(status),
-        duration_until_reset: Some(duration(status.status.reset_after_ms)),
+fn told_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> ToldLimit<'a> {
+    let (unit, multiplier) = unit_of(limit.period_ms()).unwrap_or((Unit::Unknown, 1));
+    ToldLimit {
+        requests: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
+        unit,
+        multiplier,
+        name: if status.named { status.rule } else { "" },
     }
 }
 
-/// Envoy makes Retry-After of the duration.
-fn over_limit(status: &LimitStatus<'_>) -> DescriptorStatus {
-    DescriptorStatus {
-        code: Code::OverLimit.into(),
-        current_limit: status.limit.map(|limit| current_limit(&limit, status)),
-        limit_remaining: remaining(status),
-        duration_until_reset: Some(duration(seconds(status).saturating_mul(1_000))),
+/// The longest unit that a period is whole ones of, and how many. Each is a constant, so that nothing
+/// is divided.
+fn unit_of(period_ms: u64) -> Option<(Unit, u32)> {
+    fn whole<const UNIT_MS: u64>(period_ms: u64) -> Option<u32> {
+        let is_whole = period_ms.is_multiple_of(UNIT_MS);
+        is_whole.then(|| u32::try_from(period_ms / UNIT_MS).ok()).flatten()
     }
-}
-
-fn remaining(status: &LimitStatus<'_>) -> u32 {
-    u32::try_from(status.status.remaining).unwrap_or(u32::MAX)
-}
-
-fn current_limit(limit: &Limit, status: &LimitStatus<'_>) -> RateLimit {
-    let period_ms = limit.period_ms();
-    let fits = |(_, unit_ms): &&(Unit, u64)| {
-        period_ms.is_multiple_of(*unit_ms) && u32::try_from(period_ms / *unit_ms).is_ok()
-    };
-    let unit = UNITS.iter().find(fits);
-    let multiplier = unit.and_then(|(_, unit_ms)| u32::try_from(period_ms / unit_ms).ok());
-    RateLimit {
-        requests_per_unit: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
-        unit: unit.map_or(Unit::Unknown, |(unit, _)| *unit).into(),
-        name: if status.named { status.rule.to_owned() } else { String::new() },
-        unit_multiplier: multiplier.filter(|multiplier| *multiplier > 1),
-    }
+    const DAY_MS: u64 = 86_400_000;
+    let of = |unit| move |count| (unit, count);
+    whole::<{ 365 * DAY_MS }>(period_ms)
+        .map(of(Unit::Year))
+        .or_else(|| whole::<{ 30 * DAY_MS }>(period_ms).map(of(Unit::Month)))
+        .or_else(|| whole::<{ 7 * DAY_MS }>(period_ms).map(of(Unit::Week)))
+        .or_else(|| whole::<DAY_MS>(period_ms).map(of(Unit::Day)))
+        .or_else(|| whole::<3_600_000>(period_ms).map(of(Unit::Hour)))
+        .or_else(|| whole::<60_000>(period_ms).map(of(Unit::Minute)))
+        .or_else(|| whole::<1_000>(period_ms).map(of(Unit::Second)))
 }

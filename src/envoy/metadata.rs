@@ -11,26 +11,25 @@
 use std::borrow::Cow;
 
 use prost::Message;
-use prost::encoding::encode_varint;
 use prost_types::Struct;
 use prost_types::value::Kind;
 
 use super::rejects;
+use super::wire::{field_len, push_head, sized};
 use crate::service::Answer;
 
 // Tags of fields with a length.
-const DYNAMIC_METADATA: u8 = 6 << 3 | 2;
-const STRUCT_ENTRY: u8 = 1 << 3 | 2;
-const ENTRY_KEY: u8 = 1 << 3 | 2;
-const ENTRY_VALUE: u8 = 2 << 3 | 2;
-const VALUE_STRING: u8 = 3 << 3 | 2;
-const VALUE_STRUCT: u8 = 5 << 3 | 2;
-const VALUE_LIST: u8 = 6 << 3 | 2;
-const LIST_VALUE: u8 = 1 << 3 | 2;
+const DYNAMIC_METADATA: u8 = sized(6);
+const STRUCT_ENTRY: u8 = sized(1);
+const ENTRY_KEY: u8 = sized(1);
+const ENTRY_VALUE: u8 = sized(2);
+const VALUE_STRING: u8 = sized(3);
+const VALUE_STRUCT: u8 = sized(5);
+const VALUE_LIST: u8 = sized(6);
+const LIST_VALUE: u8 = sized(1);
 
-/// The field `dynamic_metadata` of an answer. Lengths are summed up first, so that it is written
-/// into memory of its own size.
-pub(super) fn encoded(domain: &str, answer: &Answer<'_>) -> Vec<u8> {
+/// Appends the field `dynamic_metadata` to an answer.
+pub(super) fn push(bytes: &mut Vec<u8>, domain: &str, answer: &Answer<'_>) {
     let matched = || answer.statuses.iter().map(|status| status.rule);
     let rejected = || answer.statuses.iter().filter(|own| rejects(own)).map(|own| own.rule);
     let configured = configured(answer).map(|metadata| metadata.encode_to_vec());
@@ -39,19 +38,18 @@ pub(super) fn encoded(domain: &str, answer: &Answer<'_>) -> Vec<u8> {
         + entry_len("matched", matched_len)
         + entry_len("rejected", rejected_len)
         + configured.as_ref().map_or(0, |metadata| entry_len("metadata", metadata.len()));
-    let mut bytes = Vec::with_capacity(field_len(length));
-    push_head(&mut bytes, DYNAMIC_METADATA, length);
-    push_entry(&mut bytes, "domain", VALUE_STRING, domain.len());
+    bytes.reserve(field_len(length));
+    push_head(bytes, DYNAMIC_METADATA, length);
+    push_entry(bytes, "domain", VALUE_STRING, domain.len());
     bytes.extend_from_slice(domain.as_bytes());
-    push_entry(&mut bytes, "matched", VALUE_LIST, matched_len);
-    push_list(&mut bytes, matched());
-    push_entry(&mut bytes, "rejected", VALUE_LIST, rejected_len);
-    push_list(&mut bytes, rejected());
+    push_entry(bytes, "matched", VALUE_LIST, matched_len);
+    push_list(bytes, matched());
+    push_entry(bytes, "rejected", VALUE_LIST, rejected_len);
+    push_list(bytes, rejected());
     if let Some(metadata) = configured {
-        push_entry(&mut bytes, "metadata", VALUE_STRUCT, metadata.len());
+        push_entry(bytes, "metadata", VALUE_STRUCT, metadata.len());
         bytes.extend_from_slice(&metadata);
     }
-    bytes
 }
 
 fn configured<'a>(answer: &Answer<'a>) -> Option<Cow<'a, Struct>> {
@@ -113,19 +111,4 @@ fn push_entry(bytes: &mut Vec<u8>, name: &str, kind: u8, value_len: usize) {
     bytes.extend_from_slice(name.as_bytes());
     push_head(bytes, ENTRY_VALUE, field_len(value_len));
     push_head(bytes, kind, value_len);
-}
-
-fn push_head(bytes: &mut Vec<u8>, tag: u8, content_len: usize) {
-    bytes.push(tag);
-    encode_varint(content_len as u64, bytes);
-}
-
-/// A field with this content, its tag included.
-const fn field_len(content_len: usize) -> usize {
-    1 + varint_len(content_len) + content_len
-}
-
-const fn varint_len(number: usize) -> usize {
-    let bits = usize::BITS - (number | 1).leading_zeros();
-    bits.div_ceil(7) as usize
 }
