@@ -222,18 +222,21 @@ impl Cluster {
     async fn refresh(&self) {
         let known: Vec<Address> = self.map.read().nodes.keys().cloned().collect();
         for address in known.iter().chain(&self.seeds) {
-            let Ok(node) = self.node(address) else { continue };
-            if node.is_down() {
-                continue;
-            }
-            let ranges = timeout(REFRESH_MAX, node.link().cluster_slots()).await;
-            let trouble = match ranges.unwrap_or(Err(StoreError::Timeout)) {
+            let Some(ranges) = self.ranges_of(address).await else { continue };
+            let trouble = match ranges {
                 Ok(ranges) if !ranges.is_empty() => return self.learn(address, &ranges),
                 Ok(_none) => "it has no slots".to_owned(),
                 Err(error) => error.details().to_owned(),
             };
             *self.trouble.lock() = Some(format!("{address}: {trouble}"));
         }
+    }
+
+    /// The map as a node has it, which may be one to let go next; `None` where it is not asked.
+    async fn ranges_of(&self, address: &Address) -> Option<Result<Vec<SlotRange>, StoreError>> {
+        let node = self.node(address).ok().filter(|node| !node.is_down())?;
+        let ranges = timeout(REFRESH_MAX, node.link().cluster_slots()).await;
+        Some(ranges.unwrap_or(Err(StoreError::Timeout)))
     }
 
     fn learn(&self, from: &Address, ranges: &[SlotRange]) {
