@@ -1,16 +1,17 @@
 //! Files that are read again while the service runs: whatever stands in their place, reading ends.
 
 use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// What a file holds, and of one that is longer than `bytes_max` one byte more.
+/// What a file holds.
 ///
 /// # Errors
-/// It cannot be read, or is none: a pipe would let its reader wait for ever.
+/// It cannot be read, is longer than `bytes_max` ([`ErrorKind::FileTooLarge`]), or is none: a pipe
+/// would let its reader wait for ever.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     // Without it, opening a pipe waits for whoever writes into it.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
@@ -20,6 +21,10 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let message = format!("is longer than {bytes_max} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, message));
+    }
     Ok(bytes)
 }
 
@@ -37,7 +42,9 @@ mod tests {
         let path = folder.path().join("file");
         fs::write(&path, "12345").unwrap();
         assert_eq!(read(&path, 5).unwrap(), b"12345");
-        assert_eq!(read(&path, 3).unwrap(), b"1234");
+        let too_long = read(&path, 4).unwrap_err();
+        assert_eq!(too_long.kind(), ErrorKind::FileTooLarge);
+        assert_eq!(too_long.to_string(), "is longer than 4 bytes");
         let pipe = folder.path().join("pipe");
         mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
         for none in [&*pipe, folder.path(), Path::new("/dev/zero")] {

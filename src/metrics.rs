@@ -109,7 +109,8 @@ pub enum Shed {
     Stalled = 3,
     /// A page, as too many are read slowly.
     Pages = 4,
-    /// A connection whose caller takes back too many calls, or sends headers without end.
+    /// A connection whose caller takes back too many calls, or sends headers without end or too much
+    /// beside calls.
     Flood = 5,
     /// A call, as too many answers are not read.
     OpenCalls = 6,

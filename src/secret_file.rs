@@ -12,11 +12,8 @@ const BYTES_MAX: u64 = 4_096;
 /// # Errors
 /// It cannot be read, or is longer than 4,096 bytes; for people, and without any of its contents.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let wrong = |what: &str| format!("{}: {what}", path.display());
-    let mut bytes = file::read(path, BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(wrong(&format!("is longer than {BYTES_MAX} bytes")));
-    }
+    let wrong = |error| format!("{}: {error}", path.display());
+    let mut bytes = file::read(path, BYTES_MAX).map_err(wrong)?;
     let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line).len();
     bytes.truncate(line);

@@ -140,10 +140,5 @@ pub fn key(flag: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 }
 
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
-    let wrong = |what: &str| format!("{flag} {}: {what}", path.display());
-    let bytes = file::read(path, BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(wrong(&format!("is longer than {BYTES_MAX} bytes")));
-    }
-    Ok(bytes)
+    file::read(path, BYTES_MAX).map_err(|error| format!("{flag} {}: {error}", path.display()))
 }

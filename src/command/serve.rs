@@ -46,7 +46,7 @@ fn run_logged(settings: Serve) -> Result<(), String> {
     allow_open_files(settings.connections.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // What blocks is metrics that are rendered: more at once would only use memory.
+        // What blocks is pages that are large to spell: more at once would only use memory.
         .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .map_err(|error| format!("runtime: {error}"))?;

@@ -1,6 +1,9 @@
 //! The answer for one descriptor, as the bytes of a `DescriptorStatus`.
 
+use prost::Message;
+
 use super::wire::{field_len, number, number_len, push_head, push_number, push_sized, sized};
+use crate::proto::duration;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 
@@ -28,9 +31,9 @@ pub(super) struct ToldLimit<'a> {
 impl Told<'_> {
     /// Appends it to a response.
     pub(super) fn push(&self, bytes: &mut Vec<u8>) {
-        let reset = self.reset_after_ms.map(Duration::of);
+        let reset = self.reset_after_ms.map(duration);
         let limit_len = self.limit.map_or(0, |limit| field_len(limit.len()));
-        let reset_len = reset.map_or(0, |reset| field_len(reset.len()));
+        let reset_len = reset.map_or(0, |reset| field_len(reset.encoded_len()));
         let (code, remaining) = (self.code as u64, u64::from(self.remaining));
         let len = number_len(code) + limit_len + number_len(remaining) + reset_len;
         push_head(bytes, STATUSES, len);
@@ -40,9 +43,8 @@ impl Told<'_> {
         }
         push_number(bytes, number(3), remaining);
         if let Some(reset) = reset {
-            push_head(bytes, sized(4), reset.len());
-            push_number(bytes, number(1), reset.seconds);
-            push_number(bytes, number(2), reset.nanos);
+            push_head(bytes, sized(4), reset.encoded_len());
+            reset.encode_raw(bytes);
         }
     }
 }
@@ -71,29 +73,11 @@ impl ToldLimit<'_> {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Duration {
-    seconds: u64,
-    nanos: u64,
-}
-
-impl Duration {
-    fn of(ms: u64) -> Self {
-        Self { seconds: ms / 1_000, nanos: ms % 1_000 * 1_000_000 }
-    }
-
-    fn len(self) -> usize {
-        number_len(self.seconds) + number_len(self.nanos)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use prost::Message;
 
     use super::*;
-    use crate::proto::duration;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{
         DescriptorStatus, RateLimit,

@@ -60,10 +60,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
         // Where bytes are put together, memory for them grows by doubling.
         let bytes = 2 * bytes;
         self.came += bytes;
-        self.waiting
-            .as_mut()
-            .map_or(Ok(()), |waiting| waiting.reservation.grow(bytes))
-            .map_err(full)
+        if let Some(waiting) = &mut self.waiting {
+            waiting.reservation.grow(bytes)?;
+        }
+        Ok(())
     }
 
     /// Nothing is there: waits for it, but not for ever.
@@ -71,7 +71,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
         if self.waiting.is_none() {
             let reservation = match self.budget.reserve(WAITING_BYTES + self.came) {
                 Ok(reservation) => reservation,
-                Err(Full) => return Poll::Ready(NotWhole::Full),
+                Err(full) => return Poll::Ready(full.into()),
             };
             self.waiting = Some(Waiting { reservation, end: Box::pin(sleep(ARRIVAL_MAX)) });
         }
@@ -82,8 +82,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
     }
 }
 
-const fn full(_: Full) -> NotWhole {
-    NotWhole::Full
+impl From<Full> for NotWhole {
+    fn from(_: Full) -> Self {
+        Self::Full
+    }
 }
 
 impl fmt::Display for NotWhole {
@@ -113,7 +115,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Arriving<B> 
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(NotWhole::Broken(error.into())))),
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => self.wait(context).map(|status| Some(Err(status))),
+            Poll::Pending => self.wait(context).map(|why| Some(Err(why))),
         }
     }
 

@@ -44,6 +44,10 @@ const SHED_CONNECTIONS: &str = "rate_limit_shed_total{reason=\"connections\"}";
 const CONNECTIONS: &str = "rate_limit_connections";
 const SHED_FLOOD: &str = "rate_limit_shed_total{reason=\"flood\"}";
 
+/// What connections are cut off for at once.
+const FLOODS: [Abuse; 5] =
+    [Abuse::EndlessHeaders, Abuse::LargeHeaders, Abuse::Resets, Abuse::Pings, Abuse::Priorities];
+
 /// This process may open so many files; the service raises its own bound.
 fn allow_open_files(files: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -153,16 +157,8 @@ fn ten_thousand_idle_connections_take_little_and_others_are_served() {
 fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
     const RESIDENT_KIB_MAX: u64 = 400 << 10;
     allow_open_files(14_000);
-    let kinds = [
-        Abuse::EndlessHeaders,
-        Abuse::LargeHeaders,
-        Abuse::Resets,
-        Abuse::Pings,
-        Abuse::Priorities,
-        Abuse::SlowReader,
-        Abuse::SlowMessages,
-        Abuse::HugeMessages,
-    ];
+    let others = [Abuse::SlowReader, Abuse::SlowMessages, Abuse::HugeMessages];
+    let kinds = [&FLOODS[..], &others].concat();
     let served = Served::with(&[EDGE], &[]);
     let load = Load::start(served.tidegate.grpc, 100, &asked());
     let abusers = Abusers::start(served.tidegate.grpc, &kinds, 1_000 / kinds.len());
@@ -210,14 +206,7 @@ fn is_healthy(served: &Served) -> Option<()> {
 
 #[test]
 fn every_kind_of_flood_is_counted() {
-    let kinds = [
-        Abuse::EndlessHeaders,
-        Abuse::LargeHeaders,
-        Abuse::Resets,
-        Abuse::Pings,
-        Abuse::Priorities,
-    ];
-    for kind in kinds {
+    for kind in FLOODS {
         println!("{kind:?}");
         let served = Served::with(&[EDGE], &[]);
         let _abusers = Abusers::start(served.tidegate.grpc, &[kind], 2);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::fs::{self, Metadata};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -142,14 +142,15 @@ fn read_file(file: PathBuf, errors: &mut LoadErrors) -> Option<(PathBuf, String)
     let bytes = match file::read(&file, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) => {
-            errors.add_whole(&file, unreadable(error));
+            let message = if error.kind() == ErrorKind::FileTooLarge {
+                format!("larger than the most, {FILE_BYTES_MAX} bytes")
+            } else {
+                unreadable(error)
+            };
+            errors.add_whole(&file, message);
             return None;
         }
     };
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
-        errors.add_whole(&file, format!("larger than the most, {FILE_BYTES_MAX} bytes"));
-        return None;
-    }
     match String::from_utf8(bytes) {
         Ok(text) => Some((file, text)),
         Err(error) => {
