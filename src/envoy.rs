@@ -6,6 +6,7 @@ use prost::{DecodeError, Message};
 
 use crate::decide::Enforcement;
 use crate::limit::Limit;
+use crate::period;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::request::Request;
@@ -165,21 +166,17 @@ fn told_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> ToldLimit<'a> {
     }
 }
 
-/// The longest unit that a period is whole ones of, and how many. Each is a constant, so that nothing
-/// is divided.
+/// The longest unit that a period is whole ones of, and how many.
 fn unit_of(period_ms: u64) -> Option<(Unit, u32)> {
-    fn whole<const UNIT_MS: u64>(period_ms: u64) -> Option<u32> {
-        let is_whole = period_ms.is_multiple_of(UNIT_MS);
-        is_whole.then(|| u32::try_from(period_ms / UNIT_MS).ok()).flatten()
-    }
-    const DAY_MS: u64 = 86_400_000;
-    let of = |unit| move |count| (unit, count);
-    whole::<{ 365 * DAY_MS }>(period_ms)
-        .map(of(Unit::Year))
-        .or_else(|| whole::<{ 30 * DAY_MS }>(period_ms).map(of(Unit::Month)))
-        .or_else(|| whole::<{ 7 * DAY_MS }>(period_ms).map(of(Unit::Week)))
-        .or_else(|| whole::<DAY_MS>(period_ms).map(of(Unit::Day)))
-        .or_else(|| whole::<3_600_000>(period_ms).map(of(Unit::Hour)))
-        .or_else(|| whole::<60_000>(period_ms).map(of(Unit::Minute)))
-        .or_else(|| whole::<1_000>(period_ms).map(of(Unit::Second)))
+    let (unit, count) = period::Unit::longest_of(period_ms)?;
+    let unit = match unit {
+        period::Unit::Second => Unit::Second,
+        period::Unit::Minute => Unit::Minute,
+        period::Unit::Hour => Unit::Hour,
+        period::Unit::Day => Unit::Day,
+        period::Unit::Week => Unit::Week,
+        period::Unit::Month => Unit::Month,
+        period::Unit::Year => Unit::Year,
+    };
+    Some((unit, u32::try_from(count).ok()?))
 }

@@ -12,7 +12,8 @@ use tokio::sync::Semaphore;
 
 use crate::clock::moment;
 use crate::envoy::Style;
-use crate::limit::{Limit, Shape, format_period};
+use crate::limit::{Limit, Shape};
+use crate::period;
 use crate::request::Bounds;
 use crate::rules::{Domain, Role, Rule, RuleLimit};
 use crate::service::{Readiness, Refusal, Service};
@@ -143,7 +144,7 @@ fn rule_limit(rule_limit: &RuleLimit) -> Value {
     let mut value = json!({
         "name": rule_limit.name(),
         "limit": limit.hits(),
-        "period": format_period(limit.period_ms()),
+        "period": period::format(limit.period_ms()),
         "algorithm": limit.algorithm().name(),
         "overdraft": limit.overdraft(),
     });

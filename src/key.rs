@@ -23,7 +23,8 @@ use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 pub use self::secret::KeySecret;
-use crate::limit::{Algorithm, Limit, Shape, format_period};
+use crate::limit::{Algorithm, Limit, Shape};
+use crate::period;
 
 /// The longest text that stands in a key as it is.
 const READABLE_MAX: usize = 128;
@@ -97,7 +98,7 @@ impl Tail {
             tail.extend_from_slice(windows.count.to_string().as_bytes());
         }
         tail.push(b':');
-        tail.extend_from_slice(format_period(limit.period_ms()).as_bytes());
+        tail.extend_from_slice(period::format(limit.period_ms()).as_bytes());
         if ordinal > 0 {
             tail.push(b'#');
             tail.extend_from_slice(ordinal.to_string().as_bytes());

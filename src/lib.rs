@@ -21,6 +21,7 @@ pub mod key;
 pub mod limit;
 pub mod memory_budget;
 pub mod metrics;
+pub mod period;
 pub mod plan;
 pub mod proto;
 pub mod request;

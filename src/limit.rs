@@ -6,12 +6,14 @@
 
 use std::fmt;
 
+use crate::period::Unit;
+
 /// The largest whole number that a double holds with all its predecessors: 2^53 - 1.
 /// Hits, limits and states saturate here.
 pub const HITS_MAX: u64 = (1 << 53) - 1;
 
 /// The longest period: 36,500 days.
-pub const PERIOD_MAX_MS: u64 = 36_500 * 86_400_000;
+pub const PERIOD_MAX_MS: u64 = 36_500 * Unit::Day.ms();
 
 /// The most sub-windows of a sliding window counter.
 pub const SUB_WINDOWS_MAX: u32 = 1_000;
@@ -366,20 +368,6 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-/// A period as limits files spell it, such as `1m30s`; the largest unit is the day.
-pub fn format_period(period_ms: u64) -> String {
-    let steps = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-    let mut text = String::new();
-    let mut rest = period_ms;
-    for (name, ms) in steps {
-        if rest >= ms {
-            text.push_str(&format!("{}{name}", rest / ms));
-            rest %= ms;
-        }
-    }
-    if text.is_empty() { "0ms".into() } else { text }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod top;
 mod traces;
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub use self::top::Top;
 pub use self::traces::Traces;
 use crate::envoy::{Headers, Style};
 use crate::key::{KeySecret, Spelling};
+use crate::period::{self, Unit};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::store::redis::deny;
@@ -315,16 +317,20 @@ fn entries(text: &str) -> Result<Entries, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let number: u64 =
-        digits.parse().ok().ok_or_else(|| "is not a duration such as 15ms or 2s".to_owned())?;
-    let ms = match &text[digits.len()..] {
-        "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
-        _ => return Err("has no unit: ms or s, as in 15ms".to_owned()),
-    };
-    let ms = ms.filter(|ms| (1..=60_000).contains(ms));
-    ms.map(Duration::from_millis).ok_or_else(|| "must be from 1ms to 60s".to_owned())
+    duration_within(text, 1..=Unit::Minute.ms())
+}
+
+fn duration_within(text: &str, allowed_ms: RangeInclusive<u64>) -> Result<Duration, String> {
+    let ms = period::parse(text).ok_or_else(|| {
+        let has_no_unit = text.ends_with(|last: char| last.is_ascii_digit());
+        let wrong = if has_no_unit { "has no unit" } else { "is not a duration" };
+        format!("{wrong}; write whole numbers of d, h, m, s, ms in this order, such as 15ms or 2s")
+    })?;
+    if allowed_ms.contains(&ms) {
+        return Ok(Duration::from_millis(ms));
+    }
+    let [min, max] = [*allowed_ms.start(), *allowed_ms.end()].map(period::format);
+    Err(format!("must be from {min} to {max}"))
 }
 
 fn within(text: &str, max: usize) -> Result<usize, String> {

@@ -1,7 +1,8 @@
 //! `tidegate check`: the table of what the limits files were understood to say.
 
 use super::{columns, printable};
-use crate::limit::{Limit, Shape, SubWindows, format_period};
+use crate::limit::{Limit, Shape, SubWindows};
+use crate::period;
 use crate::rules::{Domain, Rule, RuleSet};
 
 const HEADER: [&str; 5] = ["DOMAIN", "RULE", "LIMIT", "ALGORITHM", "FLAGS"];
@@ -50,7 +51,7 @@ fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
     }
     let limits = rule.limits().iter().map(|one| {
         let limit = one.limit();
-        let rate = format!("{} per {}", limit.hits(), format_period(limit.period_ms()));
+        let rate = format!("{} per {}", limit.hits(), period::format(limit.period_ms()));
         let overdraft: &[&str] = if limit.overdraft() { &["overdraft"] } else { &[] };
         row(domain, rule.path(), [&rate, &algorithm(limit), &flags(overdraft, rule, one.name())])
     });

@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::dial::Target;
 use crate::entries;
-use crate::limit::format_period;
+use crate::period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
     Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
@@ -100,7 +100,7 @@ fn ms(duration: ProtoDuration) -> u64 {
 }
 
 fn period(duration: Option<ProtoDuration>) -> String {
-    duration.map_or_else(|| "-".to_owned(), |duration| format_period(ms(duration)))
+    duration.map_or_else(|| "-".to_owned(), |duration| period::format(ms(duration)))
 }
 
 fn name(descriptors: &[Entries], status: &LimitStatus) -> String {

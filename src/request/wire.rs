@@ -9,6 +9,7 @@ use prost::{DecodeError, Message};
 use super::{Bounds, Draft, Place, Request, RequestError, refuse};
 use crate::decide::Mode;
 use crate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
+use crate::period::Unit;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as envoy;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 
@@ -218,23 +219,22 @@ impl Broken {
     }
 }
 
-/// Milliseconds of a unit, of those that an override can name.
-fn unit_ms(unit: i32) -> Option<u64> {
-    const DAY_MS: u64 = 86_400_000;
+/// The unit of an override.
+fn unit(unit: i32) -> Option<Unit> {
     match RateLimitUnit::try_from(unit).ok()? {
         RateLimitUnit::Unknown => None,
-        RateLimitUnit::Second => Some(1_000),
-        RateLimitUnit::Minute => Some(60_000),
-        RateLimitUnit::Hour => Some(3_600_000),
-        RateLimitUnit::Day => Some(DAY_MS),
-        RateLimitUnit::Month => Some(30 * DAY_MS),
-        RateLimitUnit::Year => Some(365 * DAY_MS),
+        RateLimitUnit::Second => Some(Unit::Second),
+        RateLimitUnit::Minute => Some(Unit::Minute),
+        RateLimitUnit::Hour => Some(Unit::Hour),
+        RateLimitUnit::Day => Some(Unit::Day),
+        RateLimitUnit::Month => Some(Unit::Month),
+        RateLimitUnit::Year => Some(Unit::Year),
     }
 }
 
 fn override_limit(limit: &envoy::RateLimitOverride, at: usize) -> Result<Limit, RequestError> {
     let field = |name: &str| format!("descriptors[{at}].limit.{name}");
-    let Some(unit_ms) = unit_ms(limit.unit) else {
+    let Some(unit) = unit(limit.unit) else {
         let message = format!(
             "{} is not one of SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6)",
             limit.unit
@@ -248,7 +248,7 @@ fn override_limit(limit: &envoy::RateLimitOverride, at: usize) -> Result<Limit, 
     let spec = LimitSpec {
         algorithm: Algorithm::FixedWindow,
         hits: u64::from(limit.requests_per_unit),
-        period_ms: unit_ms.saturating_mul(u64::from(multiplier)),
+        period_ms: unit.ms().saturating_mul(u64::from(multiplier)),
         ..LimitSpec::default()
     };
     Limit::new(&spec)

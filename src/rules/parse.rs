@@ -22,7 +22,6 @@ mod files;
 mod limit;
 mod metadata;
 mod path;
-mod period;
 mod yaml;
 
 use domain::Draft;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::count;
+use super::{count, duration_within};
+use crate::period::Unit;
 
 /// How connections are kept and ended.
 #[derive(Args, Clone, Debug)]
@@ -27,20 +28,7 @@ pub struct Connections {
 
 /// From nothing to a day.
 fn span(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
-    let unit_ms = match &text[digits.len()..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("has no unit: ms, s, m or h, as in 5s".to_owned()),
-    };
-    let number: Option<u64> = digits.parse().ok();
-    let ms = number.and_then(|number| number.checked_mul(unit_ms)).filter(|ms| *ms <= 86_400_000);
-    ms.map(Duration::from_millis).ok_or_else(|| "must be from 0 to 24h, such as 5s".to_owned())
+    if text == "0" { Ok(Duration::ZERO) } else { duration_within(text, 0..=Unit::Day.ms()) }
 }
 
 /// `Option` spelt out, or clap would take it for a flag that may be left out.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate::limit::format_period;
+use tidegate::period;
 use tidegate::rules::parse::{LoadErrors, load, parse};
 use tidegate::rules::{Role, Rule, RuleSet, Switches};
 
@@ -41,7 +41,7 @@ fn rule_line(rule: &Rule) -> String {
     let mut line = format!("{}:", rule.path());
     for one in rule.limits() {
         let limit = one.limit();
-        let period = format_period(limit.period_ms());
+        let period = period::format(limit.period_ms());
         let algorithm = limit.algorithm().name();
         write!(line, " [{} per {period} {algorithm} {}]", limit.hits(), one.name()).unwrap();
     }

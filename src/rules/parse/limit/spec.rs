@@ -2,8 +2,8 @@
 
 use super::super::errors::{Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
-use super::super::period::{UNITS, period_ms, unit_ms};
 use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
+use crate::period::{self, Unit};
 
 /// Every field is read before the mistakes of any end it, so that all are reported.
 pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Limit, Reported> {
@@ -110,8 +110,9 @@ fn own_period(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     let Some(text) = fields.text("period", report)? else {
         return Ok(None);
     };
-    let wrong = match period_ms(text) {
-        Some(1..=PERIOD_MAX_MS) => return Ok(period_ms(text)),
+    let period_ms = period::parse(text);
+    let wrong = match period_ms {
+        Some(1..=PERIOD_MAX_MS) => return Ok(period_ms),
         Some(_) => "is not from 1ms to 36500d",
         None => "is not whole numbers of d, h, m, s, ms in this order, such as 250ms, 1m30s or 7d",
     };
@@ -122,10 +123,10 @@ fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     let Some(text) = fields.text("unit", report)? else {
         return Ok(None);
     };
-    if let Some(ms) = unit_ms(text) {
-        return Ok(Some(ms));
+    if let Some(unit) = Unit::from_name(text) {
+        return Ok(Some(unit.ms()));
     }
-    let allowed = UNITS.map(|(unit, _)| unit).join(", ");
+    let allowed = Unit::ALL.map(Unit::name).join(", ");
     let message = format!("unit {} is not one of {allowed}", quoted(text));
     Err(fields.refuse(fields.at("unit"), message, report))
 }

@@ -1,0 +1,176 @@
+//! Periods: how long units are, and how people write what takes several of them.
+//!
+//! A month is 30 days and a year 365, as envoyproxy/ratelimit has it, so that every period is a
+//! fixed number of milliseconds.
+
+const SECOND_MS: u64 = 1_000;
+const MINUTE_MS: u64 = 60 * SECOND_MS;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// The steps of a written period, in the order in which they must stand.
+const STEPS: [(&str, u64); 5] =
+    [("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)];
+
+/// A period that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 1,000 milliseconds.
+    Second,
+    /// 60 seconds.
+    Minute,
+    /// 60 minutes.
+    Hour,
+    /// 24 hours.
+    Day,
+    /// 7 days.
+    Week,
+    /// 30 days.
+    Month,
+    /// 365 days.
+    Year,
+}
+
+impl Unit {
+    /// All units, shortest first.
+    pub const ALL: [Self; 7] =
+        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// Its length in milliseconds.
+    pub const fn ms(self) -> u64 {
+        match self {
+            Self::Second => SECOND_MS,
+            Self::Minute => MINUTE_MS,
+            Self::Hour => HOUR_MS,
+            Self::Day => DAY_MS,
+            Self::Week => 7 * DAY_MS,
+            Self::Month => 30 * DAY_MS,
+            Self::Year => 365 * DAY_MS,
+        }
+    }
+
+    /// The name in limits files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// The unit of that name; letters may be large or small.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The longest unit that a period is whole ones of, and how many.
+    pub const fn longest_of(period_ms: u64) -> Option<(Self, u64)> {
+        // Spelt out, so that each divisor is a constant and nothing is divided at run time: this
+        // stands in the path of every answer to Envoy.
+        macro_rules! first_whole {
+            ($($unit:ident),*) => {
+                $({
+                    const LENGTH_MS: u64 = Unit::$unit.ms();
+                    if period_ms.is_multiple_of(LENGTH_MS) {
+                        return Some((Self::$unit, period_ms / LENGTH_MS));
+                    }
+                })*
+            };
+        }
+        first_whole!(Year, Month, Week, Day, Hour, Minute, Second);
+        None
+    }
+}
+
+/// The milliseconds of a period such as `1m30s`; one too long for 64 bits is the longest.
+///
+/// `None` where the text is anything but whole numbers with d, h, m, s, ms in descending order.
+pub fn parse(text: &str) -> Option<u64> {
+    let mut rest = text;
+    let mut steps = STEPS.iter();
+    let mut sum = 0_u64;
+    while !rest.is_empty() {
+        let (number, behind) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let (name, behind) =
+            behind.split_at(behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len()));
+        let (_, ms) = steps.find(|(step, _)| *step == name)?;
+        sum = sum.saturating_add(whole(number)?.saturating_mul(*ms));
+        rest = behind;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+fn whole(digits: &str) -> Option<u64> {
+    (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+/// A period as [`parse`] reads it, such as `1m30s`; the largest step is the day.
+pub fn format(period_ms: u64) -> String {
+    let mut text = String::new();
+    let mut rest = period_ms;
+    for (name, ms) in STEPS {
+        if rest >= ms {
+            text.push_str(&format!("{}{name}", rest / ms));
+            rest %= ms;
+        }
+    }
+    if text.is_empty() { "0ms".into() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_add_up_their_steps() {
+        for (text, ms) in [
+            ("250ms", 250),
+            ("90s", 90_000),
+            ("1m30s", 90_000),
+            ("12h", 43_200_000),
+            ("7d", 604_800_000),
+            ("1d2h3m4s5ms", 93_784_005),
+            ("0s", 0),
+            ("99999999999999999999d", u64::MAX),
+        ] {
+            assert_eq!(parse(text), Some(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_periods() {
+        for text in
+            ["", "5", "s", "1.5s", "-1s", "1s1m", "1s1s", "1 s", "1S", "1w", "5s ", "١s", "1m30"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        for ms in [0, 1, 250, 1_000, 90_000, 93_784_005, 36_500 * DAY_MS, u64::MAX] {
+            assert_eq!(parse(&format(ms)), Some(ms), "{}", format(ms));
+        }
+    }
+
+    #[test]
+    fn units_are_read_in_any_case() {
+        assert_eq!(Unit::from_name("MINUTE"), Some(Unit::Minute));
+        assert_eq!(Unit::from_name("Year"), Some(Unit::Year));
+        assert_eq!(Unit::from_name("minutes"), None);
+    }
+
+    #[test]
+    fn a_period_is_told_in_the_longest_unit_that_divides_it() {
+        for unit in Unit::ALL {
+            assert_eq!(Unit::longest_of(unit.ms()), Some((unit, 1)));
+        }
+        assert_eq!(Unit::longest_of(90_000), Some((Unit::Second, 90)));
+        assert_eq!(Unit::longest_of(36_500 * DAY_MS), Some((Unit::Year, 100)));
+        assert_eq!(Unit::longest_of(1_500), None);
+    }
+}
