@@ -28,6 +28,10 @@ const LOADS_MAX: usize = 2;
 /// Commands that may wait for one connection.
 const BUFFER_MAX: usize = 100_000;
 
+/// How long a connection may owe an answer, where a run may not take longer, before it is given up for
+/// a new one: a network that swallows packets says nothing.
+const SILENCE_MAX: Duration = Duration::from_millis(300);
+
 /// At once at first, then ever more rarely, but often enough that a server that is back is found
 /// within a second; spread, so that replicas do not all come at the same moment.
 const RECONNECT: ReconnectPolicy = ReconnectPolicy::Exponential {
@@ -59,8 +63,9 @@ impl Link {
     /// Connects in the background.
     pub(super) fn connect(mut config: Config, timeout: Duration) -> Result<Self, String> {
         config.fail_fast = false;
-        let client =
-            builder(config).build().map_err(|error| format!("store: {}", error.details()))?;
+        let client = builder(config, timeout)
+            .build()
+            .map_err(|error| format!("store: {}", error.details()))?;
         let trouble = Arc::<parking_lot::Mutex<Option<StoreError>>>::default();
         let last = Arc::clone(&trouble);
         client.on_error(move |(error, _server)| {
@@ -236,7 +241,7 @@ fn slot_ranges(reply: &Value) -> Option<Vec<SlotRange>> {
     ranges.iter().map(range).collect()
 }
 
-fn builder(config: Config) -> Builder {
+fn builder(config: Config, timeout: Duration) -> Builder {
     let mut builder = Builder::from_config(config);
     builder.set_policy(RECONNECT).with_connection_config(|connection: &mut ConnectionConfig| {
         connection.connection_timeout = Duration::from_secs(1);
@@ -246,7 +251,7 @@ fn builder(config: Config) -> Builder {
         connection.auto_client_setname = false;
         connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
         connection.unresponsive = UnresponsiveConfig {
-            max_timeout: Some(Duration::from_millis(300)),
+            max_timeout: Some(timeout.max(SILENCE_MAX)),
             interval: Duration::from_millis(100),
         };
     });
