@@ -14,7 +14,6 @@ use std::sync::Arc;
 use http::{Request as HttpRequest, Response as HttpResponse};
 use hyper::body::Incoming;
 use prost::Message;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::body::Body;
 use tonic::{Code, Request as Call, Response, Status};
 
@@ -44,8 +43,6 @@ pub struct Grpc {
 /// What the services of all threads share.
 #[derive(Clone)]
 pub struct Shared {
-    /// A permit for each call decided at once.
-    pub in_flight: Arc<Semaphore>,
     /// For messages that arrive slowly.
     pub budget: MemoryBudget,
     /// For calls that are open.
@@ -128,52 +125,30 @@ impl Grpc {
     ) -> HttpResponse<Body> {
         let codec = Codec::<T>::new(read, self.bounds);
         let decide = tower::service_fn(|call: Call<Result<Request, RequestError>>| async {
-            let request = call.into_inner();
-            let request = request.map_err(|error| self.refuse(DecideError::Request(error)))?;
-            let _place = self.admit()?;
-            let snapshot = self.service.snapshot();
-            let answer = self.service.decide(&snapshot, &request, occasion.clone()).await;
-            Ok(Response::new(write(&request, &answer.map_err(|error| self.refuse(error))?)))
+            let answer = self.service.answer(call.into_inner(), occasion.clone(), &write).await;
+            answer.map(Response::new).map_err(status_of)
         });
         let call = call.map(|body| OneMessage::new(body, self.shared.budget.clone()));
         tonic::server::Grpc::new(codec).unary(decide, call).await
-    }
-
-    fn refuse(&self, error: DecideError) -> Status {
-        let failures = &self.service.metrics().failures;
-        match &error {
-            DecideError::Request(_) => failures.request.increment(1),
-            DecideError::Store(_) => failures.store.increment(1),
-        }
-        status_of(error)
-    }
-
-    fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {
-        self.shared.in_flight.try_acquire().map_err(|_full| {
-            self.count(Shed::InFlight);
-            Status::resource_exhausted("more calls than --max-in-flight; call again later")
-        })
     }
 }
 
 /// The code and text that a caller sees for each cause.
 fn status_of(error: DecideError) -> Status {
     match error {
-        DecideError::Request(error) => Status::invalid_argument(error.to_string()),
-        DecideError::Store(error) => {
-            tracing::debug!(%error, "no decision");
-            match error {
-                StoreError::Timeout => Status::unavailable("the store did not answer in time"),
-                // What the store said may name hosts and keys: that is for the log.
-                StoreError::Unavailable(_)
-                | StoreError::Lost(_)
-                | StoreError::Refused(_)
-                | StoreError::Broken(_)
-                | StoreError::Garbled(_) => {
-                    Status::unavailable("the store cannot decide; the server's log says why")
-                }
-            }
+        DecideError::Request(_) => Status::invalid_argument(error.to_string()),
+        DecideError::Overloaded => Status::resource_exhausted(error.to_string()),
+        DecideError::Store(StoreError::Timeout) => {
+            Status::unavailable("the store did not answer in time")
         }
+        // What the store said may name hosts and keys: that is for the log.
+        DecideError::Store(
+            StoreError::Unavailable(_)
+            | StoreError::Lost(_)
+            | StoreError::Refused(_)
+            | StoreError::Broken(_)
+            | StoreError::Garbled(_),
+        ) => Status::unavailable("the store cannot decide; the server's log says why"),
     }
 }
 

@@ -8,7 +8,6 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use crate::clock::moment;
 use crate::envoy::Style;
@@ -35,8 +34,6 @@ pub struct Pages {
     pub bounds: Bounds,
     /// What decisions carry.
     pub style: Style,
-    /// A permit for each call decided at once.
-    pub in_flight: Arc<Semaphore>,
     /// The service is not ready while it is.
     pub is_leaving: IsLeaving,
     /// For metrics.

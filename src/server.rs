@@ -107,9 +107,9 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let budget = MemoryBudget::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
     let open = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
     let open = MemoryBudget::new(open, metrics.shed(Shed::OpenCalls).clone());
-    let (calls, places) = (Shared { in_flight, budget, open }, grpc.places());
+    let (calls, places) = (Shared { budget, open }, grpc.places());
     let tracing = parts::tracing(&settings.traces, &metrics)?;
-    let parts = Parts { settings, rules, metrics, stores, calls, places, log, tracing };
+    let parts = Parts { settings, rules, metrics, stores, in_flight, calls, places, log, tracing };
     let parts = Arc::new(parts);
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.

@@ -1,16 +1,18 @@
 //! The steps of one request: rules in force → limits met → counters asked → decision → metrics.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
+use tokio::sync::Semaphore;
 
 use crate::clock::Stopwatch;
 use crate::decide::{Enforcement, Status};
 use crate::key::{Head, Spelling};
 use crate::limit::Limit;
 use crate::metrics::top;
-use crate::metrics::{CheckResult, Metrics, RuleMetrics};
+use crate::metrics::{CheckResult, Metrics, RuleMetrics, Shed};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
 use crate::rules::{Domain, OnStoreFailure, Rule, RuleSet};
@@ -33,6 +35,8 @@ pub struct Service {
     /// What a domain's requests get while the store cannot decide, where the domain says nothing.
     on_store_failure: OnStoreFailure,
     metrics: Metrics,
+    /// A permit for each call decided at once.
+    in_flight: Arc<Semaphore>,
     top: top::Writer,
     log: Option<Arc<DecisionLog>>,
     tracing: Option<Arc<Tracing>>,
@@ -101,14 +105,27 @@ pub enum DecideError {
     Request(RequestError),
     /// The store's.
     Store(StoreError),
+    /// As many calls are being decided as may be at once.
+    Overloaded,
 }
 
 impl DecideError {
-    /// One word of few: `request`, or the kind of the store's error.
+    /// One word of few: `request`, `overloaded`, or the kind of the store's error.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Request(_) => "request",
             Self::Store(error) => error.kind(),
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
+impl fmt::Display for DecideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::Overloaded => f.write_str("more calls than --max-in-flight; call again later"),
         }
     }
 }
@@ -130,7 +147,14 @@ impl Service {
         metrics: Metrics,
     ) -> Self {
         let top = metrics.top.writer();
-        Self { rules, store, on_store_failure, metrics, top, log: None, tracing: None }
+        let in_flight = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        Self { rules, store, on_store_failure, metrics, in_flight, top, log: None, tracing: None }
+    }
+
+    /// The same, with a permit of these for each call that it answers.
+    #[must_use]
+    pub fn bounded_by(self, in_flight: Arc<Semaphore>) -> Self {
+        Self { in_flight, ..self }
     }
 
     /// The same, with a share of its decisions logged and of its calls traced.
@@ -173,6 +197,39 @@ impl Service {
             Ok(()) => Ok(Readiness::Store),
             Err(error) if self.on_store_failure == OnStoreFailure::Error => Err(error),
             Err(error) => Ok(Readiness::Fallback(error)),
+        }
+    }
+
+    /// Answers a call with what `write` makes of its decision, where there is room for one more
+    /// call; counts those that get none.
+    ///
+    /// # Errors
+    /// What a caller sent is no request, too many calls are in flight, or the store could not decide.
+    pub async fn answer<T>(
+        &self,
+        request: Result<Request, RequestError>,
+        occasion: Occasion,
+        write: impl FnOnce(&Request, &Answer<'_>) -> T,
+    ) -> Result<T, DecideError> {
+        let answer = async {
+            let request = request.map_err(DecideError::Request)?;
+            let _permit =
+                self.in_flight.try_acquire().map_err(|_none_left| DecideError::Overloaded)?;
+            let snapshot = self.snapshot();
+            let answer = self.decide(&snapshot, &request, occasion).await?;
+            Ok(write(&request, &answer))
+        };
+        answer.await.inspect_err(|error| self.count_failure(error))
+    }
+
+    fn count_failure(&self, error: &DecideError) {
+        match error {
+            DecideError::Request(_) => self.metrics.failures.request.increment(1),
+            DecideError::Store(error) => {
+                tracing::debug!(%error, "no decision");
+                self.metrics.failures.store.increment(1);
+            }
+            DecideError::Overloaded => self.metrics.shed(Shed::InFlight).increment(1),
         }
     }
 

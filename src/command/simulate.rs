@@ -19,7 +19,7 @@ use crate::key::Spelling;
 use crate::metrics::Metrics;
 use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
-use crate::service::{Answer, DecideError, LimitStatus, Load, Rules, Service, Snapshot};
+use crate::service::{Answer, LimitStatus, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
@@ -155,10 +155,7 @@ impl Replay {
         let snapshot = self.service.snapshot();
         self.note_keys(&snapshot, &request)?;
         let answer = self.service.decide(&snapshot, &request, Occasion::at(at_ms)).await;
-        let answer = answer.map_err(|error| match error {
-            DecideError::Request(error) => error.to_string(),
-            DecideError::Store(error) => error.to_string(),
-        })?;
+        let answer = answer.map_err(|error| error.to_string())?;
         match &mut self.summary {
             Some(summary) => {
                 summary.count(request.domain(), &answer);

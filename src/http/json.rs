@@ -23,9 +23,8 @@ use serde_json::de::Deserializer;
 use super::Pages;
 use crate::envoy::Reply;
 use crate::grpc::body::NotWhole;
-use crate::metrics::Shed;
 use crate::proto::DESCRIPTORS;
-use crate::request::Request;
+use crate::request::{Request, RequestError};
 use crate::service::DecideError;
 use crate::store::Occasion;
 use crate::trace::{CallSpan, Method};
@@ -84,37 +83,32 @@ async fn answer(
 ) -> Result<(StatusCode, String), Failure> {
     let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "cannot read own messages".to_owned());
     let (request, response) = MESSAGES.as_ref().ok_or_else(broken)?;
-    let wrong = |message: String| {
-        pages.service.metrics().failures.request.increment(1);
-        (StatusCode::BAD_REQUEST, message)
-    };
     let body = whole(body).await?;
-    let message = message(&body, request.clone()).map_err(wrong)?;
+    let message = message(&body, request.clone());
     drop(body);
-    let request = Request::from_envoy(&message.encode_to_vec(), &pages.bounds)
-        .map_err(|error| wrong(error.to_string()))?;
-    let _place = pages.in_flight.try_acquire().map_err(|_full| {
-        pages.service.metrics().shed(Shed::InFlight).increment(1);
-        let message = "more calls than --max-in-flight; call again later";
-        (StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
-    })?;
-    let snapshot = pages.service.snapshot();
+    let request =
+        message.and_then(|message| Request::from_envoy(&message.encode_to_vec(), &pages.bounds));
     let occasion = Occasion { at_ms: None, span: span.map(CallSpan::parent) };
-    let answer =
-        pages.service.decide(&snapshot, &request, occasion).await.map_err(|error| match error {
-            DecideError::Request(error) => wrong(error.to_string()),
-            DecideError::Store(error) => {
-                tracing::debug!(%error, "no decision");
-                pages.service.metrics().failures.store.increment(1);
-                (StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide".to_owned())
-            }
-        })?;
-    if let Some(span) = span {
-        answer.tell(span);
-    }
-    let reply = Reply::of(&request, &answer, pages.style);
+    let reply = pages.service.answer(request, occasion, |request, answer| {
+        if let Some(span) = span {
+            answer.tell(span);
+        }
+        Reply::of(request, answer, pages.style)
+    });
+    let reply = reply.await.map_err(failure)?;
     let status = if reply.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     json(&reply, response.clone()).map(|json| (status, json)).ok_or_else(broken)
+}
+
+fn failure(error: DecideError) -> Failure {
+    match error {
+        DecideError::Request(_) => (StatusCode::BAD_REQUEST, error.to_string()),
+        DecideError::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        // What the store said may name hosts and keys: that is for the log.
+        DecideError::Store(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide".to_owned())
+        }
+    }
 }
 
 /// The body in one piece: many small ones would take more memory than they have bytes.
@@ -143,12 +137,13 @@ fn not_whole(error: axum::Error) -> Failure {
 }
 
 /// Fields that nobody knows are skipped, as in gRPC.
-fn message(body: &[u8], descriptor: MessageDescriptor) -> Result<DynamicMessage, String> {
+fn message(body: &[u8], descriptor: MessageDescriptor) -> Result<DynamicMessage, RequestError> {
+    let wrong = |message| RequestError { field: "body".to_owned(), message };
     let mut json = Deserializer::from_slice(body);
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let read = DynamicMessage::deserialize_with_options(descriptor, &mut json, &options);
-    let message = read.map_err(|error| format!("the body is no RateLimitRequest: {error}"))?;
-    json.end().map_err(|error| format!("after the request: {error}"))?;
+    let message = read.map_err(|error| wrong(format!("is no RateLimitRequest: {error}")))?;
+    json.end().map_err(|error| wrong(format!("goes on after the request: {error}")))?;
     Ok(message)
 }
 

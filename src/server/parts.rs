@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use super::CONNECT_MAX;
@@ -24,6 +25,7 @@ pub(super) struct Parts {
     pub(super) rules: Arc<Rules>,
     pub(super) metrics: Metrics,
     pub(super) stores: Stores,
+    pub(super) in_flight: Arc<Semaphore>,
     pub(super) calls: Calls,
     pub(super) places: ConnectionLimit,
     pub(super) log: Option<Arc<DecisionLog>>,
@@ -96,16 +98,16 @@ impl Parts {
         let store = self.stores.open()?;
         let policy = self.settings.on_store_failure;
         let service = Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone());
+        let service = service.bounded_by(Arc::clone(&self.in_flight));
         Ok(service.seen_by(self.log.clone(), self.tracing.clone()))
     }
 
     pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {
         let (bounds, style) = (self.settings.bounds(), self.settings.style());
-        let in_flight = Arc::clone(&self.calls.in_flight);
-        let (places, calls) = (self.places.clone(), Arc::clone(&in_flight));
+        let (places, calls) = (self.places.clone(), Arc::clone(&self.in_flight));
         let calls_max = self.settings.max_in_flight;
         let in_use = move || (calls_max - calls.available_permits(), places.taken());
-        Pages { service, bounds, style, in_flight, is_leaving, in_use: Box::new(in_use) }
+        Pages { service, bounds, style, is_leaving, in_use: Box::new(in_use) }
     }
 
     pub(super) async fn grpc(&self) -> Result<Grpc, String> {

@@ -59,12 +59,12 @@ fn what_is_no_request_is_400_and_says_why() {
     let served = Served::with_limits(EDGE);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (body, says) in [
-        ("", "the body is no RateLimitRequest"),
-        ("{", "the body is no RateLimitRequest"),
-        ("[]", "the body is no RateLimitRequest"),
-        ("{} {}", "after the request"),
-        (deep.as_str(), "the body is no RateLimitRequest"),
-        (r#"{"domain":7}"#, "the body is no RateLimitRequest"),
+        ("", "body: is no RateLimitRequest"),
+        ("{", "body: is no RateLimitRequest"),
+        ("[]", "body: is no RateLimitRequest"),
+        ("{} {}", "body: goes on after the request"),
+        (deep.as_str(), "body: is no RateLimitRequest"),
+        (r#"{"domain":7}"#, "body: is no RateLimitRequest"),
         (r#"{"domain":"edge"}"#, "descriptors"),
         (r#"{"descriptors":[{"entries":[{"key":"a"}]}]}"#, "domain"),
         (r#"{"domain":"edge","descriptors":[{}]}"#, "entries"),
@@ -72,10 +72,7 @@ fn what_is_no_request_is_400_and_says_why() {
             r#"{"domain":"edge","descriptors":[{"entries":[{"key":"a"}],"limit":{"unit":99}}]}"#,
             "limit",
         ),
-        (
-            r#"{"domain":"edge","descriptors":[{"entries":[{"key":"a"}],"hitsAddend":-1}]}"#,
-            "the body",
-        ),
+        (r#"{"domain":"edge","descriptors":[{"entries":[{"key":"a"}],"hitsAddend":-1}]}"#, "body"),
     ] {
         let page = post(&served, body);
         assert_eq!(page.status, 400, "{body:.80}: {page:?}");
