@@ -1,0 +1,134 @@
+//! What a request gets: the decision, with a status for each limit that it met.
+
+use smallvec::SmallVec;
+
+use crate::decide::{Enforcement, Status};
+use crate::limit::Limit;
+use crate::metrics::CheckResult;
+use crate::plan::{Matched, Origin};
+use crate::rules::{Domain, Rule};
+use crate::store::{Decision, Source};
+
+/// The answer to one request, by the rules of one snapshot.
+#[derive(Clone, Debug)]
+pub struct Answer<'s> {
+    /// The request's domain, where limits files have it.
+    pub domain: Option<&'s Domain>,
+    /// Whether the request passes.
+    pub allowed: bool,
+    /// How the decision was reached.
+    pub source: Source,
+    /// Milliseconds to hold an allowed request.
+    pub delay_ms: u64,
+    /// Rejected: when the same request would pass; `None` if allowed, and if never.
+    pub retry_after_ms: Option<u64>,
+    /// A status for each limit met, in the descriptors' order.
+    pub statuses: Vec<LimitStatus<'s>>,
+}
+
+/// The answer for one limit.
+#[derive(Clone, Debug)]
+pub struct LimitStatus<'s> {
+    /// Index into the request's descriptors.
+    pub descriptor: usize,
+    /// The rule's name, or its path.
+    pub rule: &'s str,
+    /// Whether `rule` is a name that the limits file gives.
+    pub named: bool,
+    /// None for an unlimited rule.
+    pub limit: Option<Limit>,
+    /// What the limit does to requests that do not fit it.
+    pub enforcement: Enforcement,
+    /// The rule that was matched.
+    pub matched: Option<&'s Rule>,
+    /// The store's answer; an unlimited rule has room for any hits.
+    pub status: Status,
+}
+
+const UNLIMITED: Status = Status {
+    within_limit: true,
+    remaining: u64::MAX,
+    reset_after_ms: 0,
+    retry_after_ms: None,
+    delay_ms: 0,
+};
+
+impl<'s> Answer<'s> {
+    pub(super) const fn without_limits() -> Self {
+        Self {
+            domain: None,
+            allowed: true,
+            source: Source::Store,
+            delay_ms: 0,
+            retry_after_ms: None,
+            statuses: Vec::new(),
+        }
+    }
+
+    /// The first limits that reject the request, each once where its statuses stand together.
+    pub(super) fn rejected_by(&self, rules_max: usize) -> impl Iterator<Item = &'s str> {
+        let rejects =
+            |status: &&LimitStatus<'_>| status.result(self.allowed) == CheckResult::Rejected;
+        let mut rules: Vec<_> = self.statuses.iter().filter(rejects).map(|own| own.rule).collect();
+        rules.dedup();
+        rules.into_iter().take(rules_max)
+    }
+
+    pub(super) fn of(domain: &'s Domain, matched: &[Matched<'s>], decision: &Decision) -> Self {
+        let statuses: Vec<_> =
+            matched.iter().map(|matched| LimitStatus::of(matched, decision)).collect();
+        let delays = statuses.iter().filter(|status| status.enforcement != Enforcement::Shadow);
+        let delay_ms = delays.map(|status| status.status.delay_ms).max().unwrap_or(0);
+        let (allowed, source) = (decision.allowed, decision.source);
+        let retry_after_ms = if allowed { None } else { retry_after_ms(&statuses) };
+        Self { domain: Some(domain), allowed, source, delay_ms, retry_after_ms, statuses }
+    }
+}
+
+/// When a rejected request would pass: one limit that never admits it decides, else the last one to
+/// admit it. Of quotas one group is enough.
+fn retry_after_ms(statuses: &[LimitStatus<'_>]) -> Option<u64> {
+    // Never is after everything.
+    let wait = |status: &LimitStatus<'_>| status.status.retry_after_ms.unwrap_or(u64::MAX);
+    let mut enforced = 0;
+    let mut quotas: SmallVec<[(u8, u64); 8]> = SmallVec::new();
+    for status in statuses {
+        let wait_ms = if status.status.within_limit { 0 } else { wait(status) };
+        match status.enforcement {
+            Enforcement::Shadow => {}
+            Enforcement::Enforced => enforced = wait_ms.max(enforced),
+            Enforcement::Quota(group) => match quotas.iter_mut().find(|(own, _)| *own == group) {
+                Some((_, own)) => *own = wait_ms.max(*own),
+                None => quotas.push((group, wait_ms)),
+            },
+        }
+    }
+    let quota = quotas.iter().map(|(_, wait_ms)| *wait_ms).min().unwrap_or(0);
+    Some(enforced.max(quota)).filter(|wait_ms| (1..u64::MAX).contains(wait_ms))
+}
+
+impl<'s> LimitStatus<'s> {
+    /// What came of the limit's test, of a request that is `allowed` or not.
+    pub const fn result(&self, allowed: bool) -> CheckResult {
+        CheckResult::of(&self.status, self.enforcement, allowed)
+    }
+
+    fn of(matched: &Matched<'s>, decision: &Decision) -> Self {
+        let (rule, named) = match matched.origin {
+            Origin::Rule(rule, limit) => (limit.name(), limit.name() != rule.path()),
+            Origin::Unlimited(rule) => {
+                (rule.unlimited().map_or(rule.path(), |unlimited| unlimited.name()), false)
+            }
+            Origin::Override(rule, _) => (rule.map_or("override", |rule| rule.path()), false),
+        };
+        Self {
+            descriptor: matched.descriptor,
+            rule,
+            named,
+            limit: matched.origin.limit().copied(),
+            enforcement: matched.enforcement,
+            matched: matched.origin.rule(),
+            status: matched.ask.map_or(UNLIMITED, |ask| decision.statuses[ask]),
+        }
+    }
+}
