@@ -4,18 +4,16 @@
 pub mod admin;
 pub mod body;
 pub mod calls;
-mod codec;
 mod message;
 pub mod routes;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use http::{Request as HttpRequest, Response as HttpResponse};
+use http::{Request as Call, Response};
 use hyper::body::Incoming;
 use prost::Message;
-use tonic::body::Body;
-use tonic::{Code, Request as Call, Response, Status};
+use tonic::{Code, Status};
 
 use crate::decide::Enforcement;
 use crate::envoy::{Reply, Style};
@@ -28,9 +26,9 @@ use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
 use crate::store::{Occasion, Source, StoreError};
 use crate::trace::Method;
+use body::Arriving;
 use calls::Calls;
-use codec::{Codec, Read};
-use message::OneMessage;
+use message::ResponseBody;
 
 /// Both rate limit services over one [`Service`].
 pub struct Grpc {
@@ -49,8 +47,11 @@ pub struct Shared {
     pub open: MemoryBudget,
 }
 
+/// How a call's message becomes a request.
+type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;
+
 /// A call that is being answered. Boxed where it is made: it is large, and moves a few times.
-pub type Answering = Pin<Box<dyn Future<Output = HttpResponse<Body>> + Send>>;
+pub type Answering = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
 impl Grpc {
     /// Takes calls within `bounds`, as many at once as `shared` allows. Envoy is answered in `style`.
@@ -69,7 +70,7 @@ impl Grpc {
     }
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
-    pub fn should_rate_limit(self: Arc<Self>, call: HttpRequest<Incoming>) -> Answering {
+    pub fn should_rate_limit(self: Arc<Self>, call: Call<Incoming>) -> Answering {
         let style = self.style;
         self.answer((call, Method::ShouldRateLimit), Request::from_envoy, move |request, answer| {
             Reply::of(request, answer, style)
@@ -77,14 +78,14 @@ impl Grpc {
     }
 
     /// `tidegate.v1.RateLimitService/CheckRateLimit`.
-    pub fn check_rate_limit(self: Arc<Self>, call: HttpRequest<Incoming>) -> Answering {
+    pub fn check_rate_limit(self: Arc<Self>, call: Call<Incoming>) -> Answering {
         self.answer((call, Method::CheckRateLimit), Request::from_check, |_, answer| {
             check_response(answer)
         })
     }
 
     /// `tidegate.v1.RateLimitService/GetQuota`.
-    pub fn get_quota(self: Arc<Self>, call: HttpRequest<Incoming>) -> Answering {
+    pub fn get_quota(self: Arc<Self>, call: Call<Incoming>) -> Answering {
         self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
             api::GetQuotaResponse {
                 statuses: answer.statuses.iter().map(limit_status).collect(),
@@ -95,7 +96,7 @@ impl Grpc {
 
     fn answer<T: Message + 'static>(
         self: Arc<Self>,
-        (call, method): (HttpRequest<Incoming>, Method),
+        (call, method): (Call<Incoming>, Method),
         read: Read,
         write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync + 'static,
     ) -> Answering {
@@ -118,18 +119,23 @@ impl Grpc {
 
     async fn decide<T: Message + 'static>(
         self: Arc<Self>,
-        call: HttpRequest<Incoming>,
+        call: Call<Incoming>,
         read: Read,
         write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
         occasion: Occasion,
-    ) -> HttpResponse<Body> {
-        let codec = Codec::<T>::new(read, self.bounds);
-        let decide = tower::service_fn(|call: Call<Result<Request, RequestError>>| async {
-            let answer = self.service.answer(call.into_inner(), occasion.clone(), &write).await;
-            answer.map(Response::new).map_err(status_of)
-        });
-        let call = call.map(|body| OneMessage::new(body, self.shared.budget.clone()));
-        tonic::server::Grpc::new(codec).unary(decide, call).await
+    ) -> Response<ResponseBody> {
+        let arriving = Arriving::new(call.into_body(), self.shared.budget.clone());
+        let message = match message::receive(arriving).await {
+            Ok(message) => message,
+            Err(status) => return status.into_http(),
+        };
+        let request = read(&message, &self.bounds);
+        // Its bytes are in the request.
+        drop(message);
+        match self.service.answer(request, occasion, write).await {
+            Ok(answer) => message::respond(&answer),
+            Err(error) => status_of(error).into_http(),
+        }
     }
 }
 

@@ -1,70 +1,98 @@
-//! The one message of a call, passed on when it is whole.
+//! The one message of a unary call: read whole on the way in, framed on the way out.
 //!
-//! tonic takes memory for as many bytes as the first five claim that there will be. A caller who
-//! claims megabytes and sends a few bytes would so take a thousand times what it gives.
+//! tonic's own handler would keep a decoder with its buffer in each call, and takes memory for as
+//! many bytes as a message's head claims that there will be. Here nearly every message is read where
+//! it stands, in the one frame that brought it.
 
+use std::future::poll_fn;
+use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::{Body, Frame};
+use prost::Message;
 use tonic::Status;
+use tonic::metadata::MetadataValue;
 use tower::BoxError;
 
 use super::body::{Arriving, NotWhole};
-use crate::memory_budget::MemoryBudget;
 
-/// tonic's bound on a message. It refuses what claims to have more.
+/// The longest message.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// A byte that says whether it is compressed, and four for the length.
 const HEAD_BYTES: usize = 5;
 
-/// A body that has one message at most, in one frame.
-pub(super) struct OneMessage<B> {
-    arriving: Arriving<B>,
-    so_far: BytesMut,
-    is_given: bool,
+/// The message of a call, without its head.
+///
+/// # Errors
+/// What came is not one message, is too long or compressed, or did not come whole in time.
+pub(super) async fn receive<B>(mut arriving: Arriving<B>) -> Result<Bytes, Status>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    let mut so_far = BytesMut::new();
+    let mut message = None;
+    while let Some(bytes) = next(&mut arriving).await? {
+        if bytes.is_empty() {
+            continue;
+        }
+        if message.is_some() {
+            return Err(too_many());
+        }
+        if so_far.is_empty() && is_whole(&bytes)? {
+            // Nearly all are whole at once, and are not copied.
+            message = Some(bytes);
+        } else {
+            so_far.extend_from_slice(&bytes);
+            message = is_whole(&so_far)?.then(|| mem::take(&mut so_far).freeze());
+        }
+        if message.is_some() && arriving.is_end_stream() {
+            break;
+        }
+    }
+    match message {
+        Some(mut message) => {
+            message.advance(HEAD_BYTES);
+            Ok(message)
+        }
+        None if so_far.is_empty() => Err(Status::internal("the call has no message")),
+        None => Err(Status::internal("the message ends before the length that it claims")),
+    }
 }
 
-impl<B> OneMessage<B> {
-    pub(super) fn new(body: B, budget: MemoryBudget) -> Self {
-        Self { arriving: Arriving::new(body, budget), so_far: BytesMut::new(), is_given: false }
-    }
-
-    /// The message, if it is whole with these.
-    fn with(&mut self, bytes: Bytes) -> Result<Option<Bytes>, Status> {
-        if self.is_given {
-            return if bytes.is_empty() { Ok(None) } else { Err(too_many()) };
-        }
-        if !self.so_far.is_empty() {
-            self.so_far.extend_from_slice(&bytes);
-            let is_whole = is_whole(&self.so_far)?;
-            return Ok(is_whole.then(|| self.give()));
-        }
-        // Nearly all are whole at once, and are not copied.
-        if is_whole(&bytes)? {
-            self.is_given = true;
+/// The next bytes; trailers of callers say nothing.
+async fn next<B>(arriving: &mut Arriving<B>) -> Result<Option<Bytes>, Status>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut *arriving).poll_frame(context)).await {
+        if let Ok(bytes) = frame.map_err(not_whole)?.into_data() {
             return Ok(Some(bytes));
         }
-        self.so_far.extend_from_slice(&bytes);
-        Ok(None)
     }
-
-    fn give(&mut self) -> Bytes {
-        self.is_given = true;
-        std::mem::take(&mut self.so_far).freeze()
-    }
+    Ok(None)
 }
 
-/// Whether these are a message, or are refused before they are.
+/// Whether these are a message; one that we do not take is refused as soon as its head is there.
 fn is_whole(bytes: &[u8]) -> Result<bool, Status> {
-    let Some((&[_, a, b, c, d], message)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+    let Some((&[compressed, a, b, c, d], message)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
         return Ok(false);
     };
+    match compressed {
+        0 => {}
+        1 => return Err(is_compressed()),
+        other => {
+            let message = format!("{other} before a message's length is neither 0 nor 1");
+            return Err(Status::internal(message));
+        }
+    }
     let claimed = u32::from_be_bytes([a, b, c, d]) as usize;
     if claimed > MESSAGE_BYTES_MAX {
-        return Ok(true);
+        let message = format!("the message has {claimed} bytes; {MESSAGE_BYTES_MAX} are the most");
+        return Err(Status::out_of_range(message));
     }
     if message.len() > claimed {
         return Err(too_many());
@@ -84,7 +112,46 @@ fn too_many() -> Status {
     Status::unimplemented("a call has one message")
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for OneMessage<B> {
+/// Says what callers may do instead, as gRPC has it.
+fn is_compressed() -> Status {
+    let mut status = Status::unimplemented("the message is compressed; send it as it is");
+    status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
+    status
+}
+
+/// The answer that has this message, and OK behind it.
+pub(super) fn respond(message: &impl Message) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Message(framed(message)));
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn framed(message: &impl Message) -> Bytes {
+    let len = message.encoded_len();
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + len);
+    bytes.put_u8(0);
+    // A request's bounds keep its answer far below.
+    bytes.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
+    message.encode_raw(&mut bytes);
+    bytes.into()
+}
+
+/// The body of an answer.
+#[derive(Debug, Default)]
+pub enum ResponseBody {
+    /// One message, framed; then OK.
+    Message(Bytes),
+    /// OK, for the message was sent.
+    Ok,
+    /// Nothing more.
+    #[default]
+    Ended,
+    /// What tonic's services send.
+    Tonic(tonic::body::Body),
+}
+
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -92,66 +159,89 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for OneMessage<B
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        loop {
-            let Some(frame) = ready!(Pin::new(&mut self.arriving).poll_frame(context)) else {
-                // tonic says what is missing.
-                let rest = Some(self.give()).filter(|rest| !rest.is_empty());
-                return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest))));
-            };
-            // Trailers of callers say nothing.
-            let Ok(bytes) = frame.map_err(not_whole)?.into_data() else { continue };
-            if let Some(message) = self.with(bytes)? {
-                return Poll::Ready(Some(Ok(Frame::data(message))));
-            }
+        if let Self::Tonic(body) = &mut *self {
+            return Pin::new(body).poll_frame(context);
         }
+        let (frame, next) = match mem::take(&mut *self) {
+            Self::Message(bytes) => (Frame::data(bytes), Self::Ok),
+            Self::Ok => (Frame::trailers(ok()), Self::Ended),
+            Self::Ended | Self::Tonic(_) => return Poll::Ready(None),
+        };
+        *self = next;
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.so_far.is_empty() && self.arriving.is_end_stream()
+        match self {
+            Self::Message(_) | Self::Ok => false,
+            Self::Ended => true,
+            Self::Tonic(body) => body.is_end_stream(),
+        }
     }
+}
+
+fn ok() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+    trailers
 }
 
 #[cfg(test)]
 mod tests {
     use http_body_util::{BodyExt, StreamBody};
     use metrics::Counter;
+    use tonic::Code;
 
     use super::*;
+    use crate::memory_budget::MemoryBudget;
 
-    /// What is passed on of these chunks.
-    async fn passed(chunks: &[&'static [u8]]) -> Result<Vec<Bytes>, tonic::Code> {
+    /// The message that these chunks are.
+    async fn received(chunks: &[&'static [u8]]) -> Result<Bytes, Code> {
         let frames: Vec<_> = chunks
             .iter()
             .map(|chunk| Ok::<_, BoxError>(Frame::data(Bytes::from(*chunk))))
             .collect();
         let body = StreamBody::new(tokio_stream::iter(frames));
-        let mut message = OneMessage::new(body, MemoryBudget::new(0, Counter::noop()));
-        let mut passed = vec![];
-        while let Some(frame) = message.frame().await {
-            passed.push(frame.map_err(|status| status.code())?.into_data().unwrap());
-        }
-        Ok(passed)
+        let budget = MemoryBudget::new(0, Counter::noop());
+        receive(Arriving::new(body, budget)).await.map_err(|status| status.code())
     }
 
     #[tokio::test]
-    async fn a_message_is_passed_on_when_it_is_whole() {
+    async fn a_message_is_received_in_however_many_pieces() {
         for chunks in [
             &[&b"\0\0\0\0\x03abc"[..]][..],
             &[b"\0\0\0\0\x03abc", b""],
             &[b"\0\0\0", b"\0\x03", b"ab", b"", b"c"],
         ] {
-            assert_eq!(passed(chunks).await.unwrap(), ["\0\0\0\0\x03abc"], "{chunks:?}");
+            assert_eq!(received(chunks).await.unwrap(), "abc", "{chunks:?}");
         }
-        assert_eq!(passed(&[b"\0\0\0\0\0"]).await.unwrap(), ["\0\0\0\0\0"]);
+        assert_eq!(received(&[b"\0\0\0\0\0"]).await.unwrap(), "");
     }
 
     #[tokio::test]
-    async fn what_is_not_one_message_is_refused_here_or_by_tonic() {
-        let refused = Err(tonic::Code::Unimplemented);
-        assert_eq!(passed(&[b"\0\0\0\0\x01ab"]).await, refused);
-        assert_eq!(passed(&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"]).await, refused);
-        assert_eq!(passed(&[b"\0\x40\0\0\0abc"]).await.unwrap(), ["\0\x40\0\0\0abc"]);
-        assert_eq!(passed(&[b"\0\0\0\0\x03", b"ab"]).await.unwrap(), ["\0\0\0\0\x03ab"]);
-        assert_eq!(passed(&[]).await.unwrap(), [""; 0]);
+    async fn what_is_not_one_message_is_refused() {
+        for (chunks, code) in [
+            (&[&b"\0\0\0\0\x01ab"[..]][..], Code::Unimplemented),
+            (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], Code::Unimplemented),
+            (&[b"\x01\0\0\0\x01a"], Code::Unimplemented),
+            (&[b"\x02\0\0\0\x01a"], Code::Internal),
+            (&[b"\0\x40\0\0\0abc"], Code::OutOfRange),
+            (&[b"\0\0\0\0\x03", b"ab"], Code::Internal),
+            (&[b"\0\0"], Code::Internal),
+            (&[], Code::Internal),
+        ] {
+            assert_eq!(received(chunks).await, Err(code), "{chunks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_its_message_and_then_ok() {
+        let mut body = respond(&String::from("abc")).into_body();
+        let message = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(message, "\0\0\0\0\x05\x0a\x03abc");
+        assert!(!body.is_end_stream());
+        let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "0");
+        assert!(body.is_end_stream() && body.frame().await.is_none());
     }
 }

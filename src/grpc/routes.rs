@@ -2,6 +2,7 @@
 //!
 //! The rate limit services go round tonic's router, which costs as much as a decision.
 
+use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 use super::calls::{Answered, Calls};
+use super::message::ResponseBody;
 use super::{Answering, Grpc};
 
 /// Everything on the gRPC port.
@@ -33,7 +35,7 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         &self,
         call: Request<Incoming>,
         calls: &Arc<Calls>,
-    ) -> impl Future<Output = Response<Answered<Body>>> + Send + use<H, R> {
+    ) -> impl Future<Output = Response<Answered<ResponseBody>>> + Send + use<H, R> {
         let may_stay = call.uri().path().starts_with("/grpc.");
         let open = if may_stay { calls.watch() } else { calls.begin() };
         let (open, answer) = match open {
@@ -45,7 +47,7 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
 
     fn in_time(&self, call: Request<Incoming>) -> Answering {
         if let Some(status) = no_call(call.method(), call.headers()) {
-            let mut answer = Response::new(Body::empty());
+            let mut answer = Response::new(ResponseBody::default());
             *answer.status_mut() = status;
             return Box::pin(ready(answer));
         }
@@ -70,11 +72,11 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
             "/tidegate.v1.RateLimitService/GetQuota" => grpc().get_quota(call),
             path if path.starts_with("/grpc.health.v1.Health/") => {
                 let answer = self.health.clone().call(call);
-                Box::pin(async { answer.await.unwrap_or_else(|never| match never {}) })
+                Box::pin(async { of_tonic(answer.await) })
             }
             path if path.starts_with("/grpc.reflection.v1.ServerReflection/") => {
                 let answer = self.reflection.clone().call(call);
-                Box::pin(async { answer.await.unwrap_or_else(|never| match never {}) })
+                Box::pin(async { of_tonic(answer.await) })
             }
             path => {
                 let message = format!("{path} is not served here; reflection lists what is");
@@ -82,6 +84,11 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
             }
         }
     }
+}
+
+fn of_tonic(answer: Result<Response<Body>, Infallible>) -> Response<ResponseBody> {
+    let answer = answer.unwrap_or_else(|never| match never {});
+    answer.map(ResponseBody::Tonic)
 }
 
 /// What gRPC over HTTP/2 answers a request that is no call of it. Without this, whatever a web page
