@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
+use x509_parser::parse_x509_certificate;
 
 use crate::file;
 
@@ -51,6 +52,15 @@ pub struct Flags {
     pub key: &'static str,
     /// Who is verified.
     pub peer: &'static str,
+}
+
+/// From when to when a certificate is valid, both in seconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first second.
+    pub not_before_s: i64,
+    /// The last.
+    pub not_after_s: i64,
 }
 
 /// What encrypts.
@@ -127,6 +137,18 @@ pub fn certs(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, St
     let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certs = certs.ok().filter(|certs| !certs.is_empty());
     certs.ok_or_else(|| format!("{flag} {}: holds no certificate in PEM", path.display()))
+}
+
+/// When the first of these certificates to end is valid; `None` where none can be read.
+pub fn validity(certs: &[CertificateDer<'_>]) -> Option<Validity> {
+    let of = |cert: &CertificateDer<'_>| {
+        let (_, cert) = parse_x509_certificate(cert).ok()?;
+        let validity = cert.validity();
+        let (not_before_s, not_after_s) =
+            (validity.not_before.timestamp(), validity.not_after.timestamp());
+        Some(Validity { not_before_s, not_after_s })
+    };
+    certs.iter().filter_map(of).min_by_key(|validity| validity.not_after_s)
 }
 
 /// The key of a file.

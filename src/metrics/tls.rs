@@ -2,8 +2,12 @@
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 
+use crate::tls::Validity;
+
 const HANDSHAKES_FAILED: &str = "rate_limit_tls_handshakes_failed_total";
 const RELOADS: &str = "rate_limit_tls_certificate_reload_total";
+const NOT_BEFORE: &str = "rate_limit_tls_certificate_not_before_seconds";
+const NOT_AFTER: &str = "rate_limit_tls_certificate_not_after_seconds";
 const RELOADED_WELL: &str = "rate_limit_tls_certificate_last_reload_successful";
 
 /// The handles of one port.
@@ -14,6 +18,8 @@ pub struct TlsMetrics {
     read: Counter,
     refused: Counter,
     well: Gauge,
+    not_before: Gauge,
+    not_after: Gauge,
 }
 
 impl TlsMetrics {
@@ -23,13 +29,24 @@ impl TlsMetrics {
             read: counter!(RELOADS, "port" => port, "result" => "success"),
             refused: counter!(RELOADS, "port" => port, "result" => "failure"),
             well: gauge!(RELOADED_WELL, "port" => port),
+            not_before: gauge!(NOT_BEFORE, "port" => port),
+            not_after: gauge!(NOT_AFTER, "port" => port),
         }
     }
 
-    /// Counts a reading of the certificates.
-    pub fn read(&self, well: bool) {
-        if well { &self.read } else { &self.refused }.increment(1);
-        self.well.set(f64::from(u8::from(well)));
+    /// Counts that certificates were read and are in force.
+    #[expect(clippy::cast_precision_loss, reason = "exact for 285 million years")]
+    pub fn read(&self, validity: Option<Validity>) {
+        self.read.increment(1);
+        self.well.set(1.0);
+        self.not_before.set(validity.map_or(f64::NAN, |validity| validity.not_before_s as f64));
+        self.not_after.set(validity.map_or(f64::NAN, |validity| validity.not_after_s as f64));
+    }
+
+    /// Counts that certificates were read and cannot be used.
+    pub fn refused(&self) {
+        self.refused.increment(1);
+        self.well.set(0.0);
     }
 }
 
@@ -40,4 +57,7 @@ pub(super) fn describe() {
         RELOADED_WELL,
         "1 while a port's newest certificates are in force, 0 while refused"
     );
+    let of_which = "of a port's certificates, of that which ends first; since the epoch";
+    describe_gauge!(NOT_BEFORE, format!("The first valid second {of_which}"));
+    describe_gauge!(NOT_AFTER, format!("The last valid second {of_which}"));
 }

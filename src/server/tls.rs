@@ -20,9 +20,10 @@ use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
 use super::socket::Wire;
+use crate::clock::{Clock, SystemClock};
 use crate::metrics::TlsMetrics;
 use crate::settings::Secured;
-use crate::tls::{VERSIONS, certs, key, provider, roots};
+use crate::tls::{VERSIONS, Validity, certs, key, provider, roots, validity};
 
 /// How long a caller may take to agree with us.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -49,9 +50,9 @@ impl Tls {
         protocol: &'static [u8],
         metrics: TlsMetrics,
     ) -> Result<Self, String> {
-        let config = ArcSwap::from_pointee(read(&secured, protocol)?);
-        metrics.read(true);
-        Ok(Self { secured, protocol, config, metrics })
+        let (config, validity) = read(&secured, protocol)?;
+        tell(&secured, &metrics, validity);
+        Ok(Self { secured, protocol, config: ArcSwap::from_pointee(config), metrics })
     }
 
     /// The files that it is made of.
@@ -64,14 +65,15 @@ impl Tls {
     /// # Errors
     /// As [`Tls::new`]; what was read before stays.
     pub(super) fn read_again(&self) -> Result<(), String> {
-        self.config.store(Arc::new(read(&self.secured, self.protocol)?));
-        self.metrics.read(true);
+        let (config, validity) = read(&self.secured, self.protocol)?;
+        self.config.store(Arc::new(config));
+        tell(&self.secured, &self.metrics, validity);
         Ok(())
     }
 
     /// Counts that new files cannot be used.
     pub(super) fn count_refusal(&self) {
-        self.metrics.read(false);
+        self.metrics.refused();
     }
 
     /// Agrees with a caller, soon.
@@ -91,7 +93,19 @@ impl Tls {
     }
 }
 
-fn read(secured: &Secured, protocol: &[u8]) -> Result<ServerConfig, String> {
+/// Says what is in force from now on; callers refuse what has ended.
+fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
+    metrics.read(validity);
+    let now_s = i64::try_from(SystemClock.now_ms() / 1_000).unwrap_or(i64::MAX);
+    if let Some(Validity { not_after_s, .. }) = validity
+        && not_after_s < now_s
+    {
+        let (port, ended_s) = (secured.port, now_s - not_after_s);
+        tracing::warn!(port, ended_s, "the certificate has ended, and callers will refuse it");
+    }
+}
+
+fn read(secured: &Secured, protocol: &[u8]) -> Result<(ServerConfig, Option<Validity>), String> {
     let wrong = |error: &dyn fmt::Display| format!("TLS on the {} port: {error}", secured.port);
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&VERSIONS)
@@ -102,13 +116,14 @@ fn read(secured: &Secured, protocol: &[u8]) -> Result<ServerConfig, String> {
     };
     let (cert, own_key) = (secured.flag("cert-file"), secured.flag("key-file"));
     let chain = certs(&cert, &secured.own.cert)?;
+    let validity = validity(&chain);
     let built = builder.with_single_cert(chain, key(&own_key, &secured.own.key)?);
     let mut config = built.map_err(|error| {
         let (cert_file, key_file) = (secured.own.cert.display(), secured.own.key.display());
         format!("{cert} {cert_file}, {own_key} {key_file}: {error}")
     })?;
     config.alpn_protocols = vec![protocol.to_vec()];
-    Ok(config)
+    Ok((config, validity))
 }
 
 fn verifier(secured: &Secured) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {

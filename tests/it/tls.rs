@@ -1,6 +1,7 @@
 //! TLS on both ports: who may call, and certificates that change.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Output;
@@ -219,6 +220,23 @@ fn a_bad_pair_is_refused_and_the_old_one_stays() {
     made.replace(&newer, &["server.key"]);
     let noticed = || Some(()).filter(|()| metric(&served, well) == 1.0);
     process::wait_until(SOME_TIME, noticed).expect("the key came");
+}
+
+#[test]
+fn when_a_certificate_ends_is_told() {
+    let made = Certificates::new();
+    let (cert, key) = (made.file("ended.pem"), made.file("ended.key"));
+    let served = served(&["--grpc-cert-file", &cert, "--grpc-key-file", &key].map(str::to_owned));
+    let second = |which| {
+        metric(&served, &format!("rate_limit_tls_certificate_not_{which}_seconds{{port=\"grpc\"}}"))
+    };
+    assert_eq!((second("before"), second("after")), (978_307_200.0, 1_009_843_200.0));
+    served.tidegate.wait_for_log("the certificate has ended");
+    for (old, new) in [(&key, "server.key"), (&cert, "server.pem")] {
+        fs::copy(made.file(new), old).unwrap();
+    }
+    let noticed = || Some(()).filter(|()| second("after") > 1_009_843_200.0);
+    process::wait_until(SOME_TIME, noticed).expect("the new one lasts longer");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -29,7 +29,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes all of them; the server is `127.0.0.1` and `localhost`.
+    /// Makes all of them; the server is `127.0.0.1` and `localhost`, and `ended` is one whose
+    /// certificate was valid in 2001.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for temporary files");
         let made = Self { folder };
@@ -40,6 +41,7 @@ impl Certificates {
         made.write("ca.pem", &params.self_signed(&key).expect("a certificate").pem());
         let ca = Issuer::new(params, key);
         made.certify("server", &["127.0.0.1", "localhost"], &ca);
+        made.certify("ended", &["127.0.0.1"], &ca);
         made.certify("client", &["tidegate"], &ca);
         made.certify("proxy", &["spiffe://tests/proxy"], &ca);
         made.certify("stranger", &["stranger"], &ca);
@@ -89,6 +91,10 @@ impl Certificates {
         let mut params = named(who, names);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        if who == "ended" {
+            (params.not_before, params.not_after) =
+                (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+        }
         let certificate = params.signed_by(&key, ca).expect("a certificate");
         self.write(&format!("{who}.pem"), &certificate.pem());
         self.write(&format!("{who}.key"), &key.serialize_pem());
