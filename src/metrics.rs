@@ -11,21 +11,25 @@ use metrics_exporter_prometheus::{
 use parking_lot::Mutex;
 
 use crate::decide::{Enforcement, Status};
-use crate::rules::{Domain, RuleSet};
-use crate::store::{Source, StoreError};
+use crate::rules::RuleSet;
+use crate::store::StoreError;
 
 pub mod checks;
+mod configured;
 mod counts;
+mod decisions;
 mod process;
+mod rules;
 mod tls;
 pub mod top;
 
-use checks::{Checks, Series};
+use checks::Checks;
 pub use counts::{Charges, Failures, LogLines, SpanCounts};
+use decisions::Decisions;
+pub use rules::RuleMetrics;
 pub use tls::TlsMetrics;
 use top::Top;
 
-const DECISIONS: &str = "rate_limit_decision_total";
 const DECISION_SECONDS: &str = "rate_limit_decision_duration_seconds";
 const REDIS_SECONDS: &str = "redis_operation_duration_seconds";
 const STORE_UP: &str = "rate_limit_store_up";
@@ -44,9 +48,6 @@ const BUILD_INFO: &str = "tidegate_build_info";
 
 /// The dimension of limits that requests bring.
 pub(crate) const OVERRIDE: &str = "override";
-
-/// Stands for every domain that no limits file has.
-const UNKNOWN: &str = "unknown";
 
 /// 50 µs to 1 s.
 const BUCKETS: [f64; 14] = [
@@ -90,6 +91,7 @@ pub struct Metrics {
     pub spans: SpanCounts,
     /// Lines of the decision log.
     pub decision_log: LogLines,
+    decisions: Arc<Decisions>,
     /// Tests of limits.
     pub checks: Arc<Checks>,
     /// Who is rejected most.
@@ -138,21 +140,6 @@ impl Shed {
             Self::OpenCalls => "open_calls",
         }
     }
-}
-
-/// The handles of one rule set.
-pub struct RuleMetrics {
-    limits: Vec<Arc<Series>>,
-    /// By the domain's id.
-    domains: Vec<DomainMetrics>,
-    unknown: DomainMetrics,
-}
-
-/// The handles of one domain.
-struct DomainMetrics {
-    /// Allowed and rejected, by source.
-    decisions: [[Counter; 2]; Source::ALL.len()],
-    overrides: Arc<Series>,
 }
 
 /// What came of one limit's test.
@@ -226,6 +213,7 @@ impl Metrics {
                 charges: Charges::new(),
                 spans: SpanCounts::new(),
                 decision_log: LogLines::new(),
+                decisions: Arc::default(),
                 checks: Arc::new(Checks::new(values_max)),
                 top: Arc::default(),
                 recorder: Arc::clone(&recorder),
@@ -238,6 +226,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         with_local_recorder(&*self.recorder, process::collect);
         let mut text = self.handle.render();
+        self.decisions.render(&mut text);
         self.checks.render(&mut text);
         text + &config_info(&self.config.lock())
     }
@@ -249,7 +238,7 @@ impl Metrics {
 
     /// The handles of a rule set.
     pub fn of_rules(&self, rules: &RuleSet) -> RuleMetrics {
-        with_local_recorder(&*self.recorder, || RuleMetrics::new(rules, &self.checks))
+        RuleMetrics::new(rules, &self.checks, &self.decisions)
     }
 
     /// Counts a decision that the store could not make.
@@ -310,7 +299,6 @@ fn config_info(hash: &str) -> String {
 
 fn describe() {
     use metrics::{Unit::Seconds, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(DECISIONS, "Requests decided");
     describe_histogram!(DECISION_SECONDS, Seconds, "From a request's arrival to its decision");
     describe_histogram!(REDIS_SECONDS, Seconds, "Operations on Redis");
     describe_histogram!(RUN_REQUESTS, "Requests that one script run decides");
@@ -327,59 +315,4 @@ fn describe() {
     describe_gauge!(MEMORY_KEYS, "Counters in memory: the store's, or the fallback's");
     describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
     describe_gauge!(BUILD_INFO, "1, labelled with the version");
-}
-
-impl DomainMetrics {
-    fn new(domain: &str, overrides: Arc<Series>) -> Self {
-        let decisions = |source: Source| {
-            ["allowed", "rejected"].map(|decision| {
-                let domain = domain.to_owned();
-                let source = source.name();
-                counter!(DECISIONS, "domain" => domain, "decision" => decision, "source" => source)
-            })
-        };
-        Self { decisions: Source::ALL.map(decisions), overrides }
-    }
-}
-
-impl RuleMetrics {
-    fn new(rules: &RuleSet, checks: &Checks) -> Self {
-        let mut names = vec![("", ""); rules.limits_count()];
-        for domain in rules.domains() {
-            for rule in domain.rules() {
-                let limits = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
-                let unlimited = rule.unlimited().map(|rule| (rule.id(), rule.name()));
-                for (id, name) in limits.chain(unlimited) {
-                    names[id] = (domain.name(), name);
-                }
-            }
-        }
-        names.extend(rules.domains().map(|domain| (domain.name(), OVERRIDE)));
-        names.push((UNKNOWN, OVERRIDE));
-        let mut limits = checks.configure(names, rules);
-        let mut overrides = limits.split_off(rules.limits_count()).into_iter();
-        let mut of = |name| DomainMetrics::new(name, overrides.next().unwrap_or_default());
-        let domains = rules.domains().map(|domain| of(domain.name())).collect();
-        Self { limits, domains, unknown: of(UNKNOWN) }
-    }
-
-    fn domain(&self, domain: Option<&Domain>) -> &DomainMetrics {
-        domain.map_or(&self.unknown, |domain| &self.domains[domain.id()])
-    }
-
-    /// Where tests of a rule's limit count, by the id that the rule set gave it.
-    pub fn limit(&self, id: usize) -> &Series {
-        &self.limits[id]
-    }
-
-    /// Where tests of limits count that a domain's requests bring.
-    pub fn overrides(&self, domain: &Domain) -> &Series {
-        &self.domain(Some(domain)).overrides
-    }
-
-    /// Counts a decision.
-    pub fn count_decision(&self, domain: Option<&Domain>, allowed: bool, source: Source) {
-        let decisions = &self.domain(domain).decisions[source as usize];
-        decisions[usize::from(!allowed)].increment(1);
-    }
 }

@@ -1,8 +1,7 @@
 //! What came of the tests of limits, by domain and dimension.
 //!
 //! These series come and go: with the rules of a reload, and with the values of requests where
-//! rules put those into labels. The exporter keeps every series for ever, so they are kept and
-//! spelled here. Those with values are bounded; beyond the bound the oldest that was not counted
+//! rules put those into labels. Those with values are bounded; beyond the bound the oldest that was not counted
 //! lately goes, and its counts go on in the series `other`, so that sums stay what they are.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -10,9 +9,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::CheckResult;
+use super::configured::{Configured, escaped};
 use crate::rules::{Domain, RuleSet};
 
 const CHECKS: &str = "rate_limit_check_total";
@@ -29,7 +29,7 @@ const SPARED_MAX: usize = 8;
 
 /// The series of all rules in force and of values.
 pub struct Checks {
-    configured: Mutex<BTreeMap<Name, Arc<Series>>>,
+    configured: Configured<Name, Series>,
     values: RwLock<Values>,
     values_max: usize,
     dropped: AtomicU64,
@@ -85,7 +85,7 @@ impl Checks {
     /// No series yet; at most `values_max` of values.
     pub fn new(values_max: usize) -> Self {
         Self {
-            configured: Mutex::default(),
+            configured: Configured::default(),
             values: RwLock::default(),
             values_max,
             dropped: AtomicU64::new(0),
@@ -95,16 +95,9 @@ impl Checks {
 
     /// The series of these names from now on: one that was there goes on, the others end.
     pub(super) fn configure(&self, names: Vec<(&str, &str)>, rules: &RuleSet) -> Vec<Arc<Series>> {
-        let mut configured = self.configured.lock();
-        let mut next = BTreeMap::<Name, Arc<Series>>::new();
-        let mut series = Vec::with_capacity(names.len());
-        for (domain, dimension) in names {
-            let name = (Box::from(domain), Box::from(dimension));
-            let earlier = configured.remove(&name);
-            let own = next.entry(name).or_insert_with(|| earlier.unwrap_or_default());
-            series.push(Arc::clone(own));
-        }
-        *configured = next;
+        let names = names.into_iter();
+        let names = names.map(|(domain, dimension)| (Box::from(domain), Box::from(dimension)));
+        let series = self.configured.replace(names);
         self.values.write().retain(|domain| rules.domain(domain).is_some());
         self.has_warned.store(false, Ordering::Relaxed);
         series
@@ -147,7 +140,7 @@ impl Checks {
             Some(same) => same.add(series),
             None => all.entry(name.clone()).or_default().add(series),
         };
-        self.configured.lock().iter().for_each(|(name, series)| add(name, series));
+        self.configured.for_each(&mut add);
         let values = self.values.read();
         values.series.iter().for_each(|(name, value)| add(name, &value.series));
         for (domain, series) in &values.others {
@@ -220,9 +213,4 @@ fn write_families(
 
 fn labels(domain: &str, dimension: &str) -> String {
     format!("domain=\"{}\",dimension=\"{}\"", escaped(domain), escaped(dimension))
-}
-
-/// A label's value as Prometheus's text format has it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }

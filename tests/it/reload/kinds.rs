@@ -57,9 +57,13 @@ fn a_file_of_a_folder_comes_in_force_with_the_others() {
     loaded.tells(2_000_000);
     fs::write(loaded.folder().join("new.yaml"), "{domain: new, descriptors: [{key: k}]}").unwrap();
     loaded.wait_for_page("/limits", "\"domain\":\"new\"");
+    let of_other = "domain=\"other\"";
+    assert!(loaded.page("/metrics").contains(of_other));
     fs::remove_file(loaded.folder().join("other.yaml")).unwrap();
     loaded.wait_for_page("/limits", "\"version\":4");
     assert!(!loaded.page("/limits").contains("\"domain\":\"other\""));
+    let metrics = loaded.page("/metrics");
+    assert!(!metrics.contains(of_other) && metrics.contains("domain=\"edge\""), "{metrics}");
     loaded.finish();
 }
 
