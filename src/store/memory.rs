@@ -3,12 +3,12 @@
 //! A request locks the shards of its keys in ascending order, so that no two requests can wait
 //! for each other, decides, and writes. Each shard queues its states by the moment at which they
 //! no longer matter. The queue is lazy: a state that is used again moves its moment but not its
-//! place, and is put back where it is met; so using a counter costs no queue operation.
+//! entry, and is put back where it is met; so using a counter costs no queue operation.
 //!
-//! A write that adds a state drops a few that are due, and a timer drops more, a few at a time,
-//! so that expiry never pauses anybody. At
-//! the bound on keys, the state that is nearest to idle in all shards goes first: each shard
-//! publishes a lower bound of its moments, and the least is followed until it is the true one.
+//! A write that adds a state drops a few that are due, and a timer drops more, a few at a time, so
+//! that expiry never pauses anybody. At the bound on keys, the state that is nearest to idle in all
+//! shards goes first: each shard publishes a lower bound of its moments, and the least is followed
+//! until it is the true one.
 
 mod shard;
 
@@ -64,7 +64,7 @@ struct Held<'a> {
 }
 
 /// Where the counter of one ask is.
-struct Place {
+struct Located {
     /// Which of the held shards has it.
     at: usize,
     /// Where it stands in that shard.
@@ -76,12 +76,12 @@ struct Place {
 impl Held<'_> {
     /// Finds all counters before the first is looked into: most of a decision's time is memory on
     /// its way to the processor, and so it comes for several at once.
-    fn find(&self, asks: &[Ask]) -> SmallVec<[Place; 8]> {
+    fn find(&self, asks: &[Ask]) -> SmallVec<[Located; 8]> {
         let find = |ask: &Ask| {
             let index = shard_of(&ask.key);
             // In ascending order, and every ask's is held: the first not before is the one.
             let at = self.shards.partition_point(|(held, _)| *held < index);
-            Place { at, found: self.shards[at].1.find(&ask.key), within: false }
+            Located { at, found: self.shards[at].1.find(&ask.key), within: false }
         };
         asks.iter().map(find).collect()
     }
@@ -115,15 +115,15 @@ impl MemoryStore {
         let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
         let mut held = self.hold(asks);
         let mut outcome = Outcome::default();
-        let mut places = held.find(asks);
-        for (ask, place) in asks.iter().zip(&mut places) {
-            let state = held.shards[place.at].1.state(place.found);
-            place.within = ask.test(state, now_ms);
-            outcome.count(ask, place.within);
+        let mut all = held.find(asks);
+        for (ask, located) in asks.iter().zip(&mut all) {
+            let state = held.shards[located.at].1.state(located.found);
+            located.within = ask.test(state, now_ms);
+            outcome.count(ask, located.within);
         }
         let before = held.keys();
         let mut statuses = Vec::with_capacity(asks.len());
-        for (ask, Place { at, found, within }) in asks.iter().zip(places) {
+        for (ask, Located { at, found, within }) in asks.iter().zip(all) {
             let settle = |state: &mut State| ask.settle(state, now_ms, within, outcome);
             let shard = &mut held.shards[at].1;
             statuses.push(if outcome.moves(ask, within) {
@@ -198,8 +198,8 @@ impl MemoryStore {
             self.keys.fetch_sub(keys_before - keys_after, Ordering::Relaxed);
         }
         drop(held);
-        // Each who inserts drops as many, so that nobody drops for two. Bounded: every round drops
-        // a state or raises a shard's lower bound.
+        // Each who inserts drops as many, so that nobody drops for two. Bounded: every state
+        // has an entry in its shard's queue, and every round drops a state or raises a lower bound.
         let mut inserted = keys_after.saturating_sub(keys_before);
         while inserted > 0 && self.keys() > self.keys_max {
             inserted -= usize::from(self.drop_nearest_to_idle(now_ms));

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tidegate::clock::FakeClock;
 use tidegate::decide::Ask;
-use tidegate::limit::{Algorithm, Limit};
+use tidegate::limit::{Algorithm, Limit, LimitSpec};
 use tidegate::store::memory::MemoryStore;
 
-use crate::asks::{key, limit, peek, refund, take};
+use crate::asks::{checked, key, limit, peek, refund, take};
 use crate::dice::Dice;
 
 const START_MS: u64 = 1_700_000_000_000;
@@ -159,6 +159,69 @@ fn writes_alone_drop_what_is_due() {
     // Many to each shard, however keys fall to them: a write drops a few of its own shard's.
     (0..40_000).for_each(|at| use_up(&store, &format!("later {at}"), &for_hours(1)));
     assert_eq!((store.keys(), store.evicted()), (40_000, 0));
+}
+
+#[test]
+fn what_is_dropped_would_have_changed_no_decision() {
+    const NAMES: u64 = 2_000;
+    let ((store, clock), (keeping, _)) = (store(1_000_000), store(1_000_000));
+    let mut dice = Dice::of_seed(1);
+    let mut now_ms = START_MS;
+    for step in 0..100_000 {
+        let name = dice.within(0..=NAMES - 1);
+        let algorithm = Algorithm::ALL[usize::try_from(name % 6).unwrap()];
+        let limit =
+            limit(algorithm, 4, HOUR_MS / 60 * 10_u64.pow(u32::try_from(name % 4).unwrap()));
+        let ask = match dice.within(0..=3) {
+            0 => refund(&name.to_string(), &limit, dice.within(1..=4)),
+            _ => take(&name.to_string(), &limit),
+        };
+        now_ms += dice.within(0..=2_000);
+        clock.set(now_ms);
+        if dice.within(0..=99) == 0 {
+            store.drop_due();
+        }
+        // A replay's states are never dropped.
+        let kept = keeping.decide(std::slice::from_ref(&ask), Some(now_ms));
+        assert_eq!(store.decide(&[ask], None), kept, "step {step}");
+    }
+    assert_eq!(store.evicted(), 0);
+    assert!(store.keys() < keeping.keys(), "none was dropped");
+}
+
+#[test]
+fn counters_in_force_outlive_those_beside_them_whose_hits_were_given_back() {
+    let (store, clock) = store(1_000_000);
+    (0..2_000).for_each(|at| use_up(&store, &format!("held {at}"), &for_hours(5)));
+    for at in 0..2_000 {
+        use_up(&store, &format!("given back {at}"), &for_hours(1));
+        store.decide(&[refund(&format!("given back {at}"), &for_hours(1), 1)], None);
+    }
+    clock.set(START_MS + 2 * HOUR_MS);
+    store.drop_due();
+    (0..2_000).for_each(|at| use_up(&store, &format!("new {at}"), &for_hours(1)));
+    assert_eq!((store.keys(), store.evicted()), (4_000, 0));
+}
+
+#[test]
+fn the_bound_holds_for_counters_that_are_in_force_for_ten_thousand_years() {
+    let spec = LimitSpec {
+        algorithm: Algorithm::TokenBucket,
+        hits: 1,
+        period_ms: 365 * 24 * HOUR_MS,
+        burst: Some(20_000),
+        ..LimitSpec::default()
+    };
+    let slow = checked(&spec);
+    let store = Arc::new(store(100).0);
+    let threads_store = Arc::clone(&store);
+    in_threads(move |thread| {
+        for at in 0..200 {
+            let take = Ask { hits: 10_000 + at, ..take(&format!("{thread} {at}"), &slow) };
+            assert!(threads_store.decide(&[take], None).allowed);
+        }
+    });
+    assert_eq!((store.keys(), store.evicted()), (100, THREADS * 200 - 100));
 }
 
 /// Runs `work` in eight threads that start together, and fails where they do not end in time.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
@@ -17,7 +18,8 @@ pub(super) struct Shard {
     table: HashTable<u32>,
     slots: Slots,
     free: Vec<u32>,
-    queue: BinaryHeap<Reverse<Place>>,
+    /// Its first entry is valid.
+    queue: BinaryHeap<Reverse<Entry>>,
 }
 
 /// Slots in chunks: growing moves none of them, and leaves no half of a doubled array empty.
@@ -34,19 +36,22 @@ struct Slot {
     /// The key's name; its text is not kept.
     hash: u128,
     state: State,
-    /// From when the state no longer matters, and the grace behind it.
+    /// From when the state no longer matters, and the grace behind it; at most [`Entry::MS_MAX`].
     idle_ms: u64,
-    /// The moment of the slot's valid place in the queue; never after `idle_ms`.
+    /// The moment of the slot's valid entry in the queue; never after `idle_ms`.
     queued_ms: u64,
 }
 
-/// A place in the queue: a moment in 6 bytes and a slot in 3, biggest first, so that places sort as
-/// their bytes do. It is valid while its slot names its moment.
+/// What the queue holds: a moment in 6 bytes and a slot in 3, biggest first, so that entries sort as
+/// their bytes do. An entry is valid while its slot names its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place([u8; 9]);
+struct Entry([u8; 9]);
 
-impl Place {
-    /// A moment fits 6 bytes, and a shard has room for 16 million states.
+impl Entry {
+    /// The last moment that fits 6 bytes, in the year 10889: a state that matters longer is due then.
+    const MS_MAX: u64 = (1 << 48) - 1;
+
+    /// Of a moment up to [`Entry::MS_MAX`]; a shard has room for 16 million states.
     fn new(ms: u64, slot: u32) -> Self {
         let mut bytes = [0; 9];
         bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
@@ -70,9 +75,9 @@ impl Shard {
         self.table.len()
     }
 
-    /// A lower bound of the moments at which states become idle.
+    /// A lower bound of the moments at which states become idle; the greatest number if there are none.
     pub(super) fn idle_from_ms(&self) -> u64 {
-        self.queue.peek().map_or(u64::MAX, |Reverse(place)| place.ms())
+        self.queue.peek().map_or(u64::MAX, |Reverse(entry)| entry.ms())
     }
 
     /// Where the counter stands; it stays there until it is removed.
@@ -108,7 +113,7 @@ impl Shard {
             let mut state = State::Fresh;
             let status = settle(&mut state);
             if state != State::Fresh {
-                let idle_ms = now_ms + ask.limit.keep_ms(&state, now_ms) + GRACE_MS;
+                let idle_ms = idle_ms(ask, &state, now_ms);
                 self.insert(&ask.key, state, idle_ms);
             }
             return status;
@@ -118,17 +123,17 @@ impl Shard {
         if slot.state == State::Fresh {
             self.remove(index);
         } else {
-            slot.idle_ms = now_ms + ask.limit.keep_ms(&slot.state, now_ms) + GRACE_MS;
+            slot.idle_ms = idle_ms(ask, &slot.state, now_ms);
             if slot.idle_ms < slot.queued_ms {
                 slot.queued_ms = slot.idle_ms;
-                self.queue.push(Reverse(Place::new(slot.idle_ms, index)));
+                self.queue.push(Reverse(Entry::new(slot.idle_ms, index)));
                 self.compact_queue();
             }
         }
         status
     }
 
-    /// Drops states that are due, looking at no more than `looks_max` places.
+    /// Drops states that are due, looking at no more than `looks_max` entries.
     pub(super) fn drop_due(&mut self, now_ms: u64, looks_max: usize) {
         for _ in 0..looks_max {
             if self.idle_from_ms() > now_ms {
@@ -139,28 +144,30 @@ impl Shard {
     }
 
     /// Drops the first state of the queue if it is idle by `until_ms` or no other can be before
-    /// it, and returns its moment; otherwise moves its place to where it belongs.
+    /// it, and returns its moment; otherwise moves its entry to where it belongs.
     pub(super) fn drop_first(&mut self, until_ms: u64) -> Option<u64> {
-        let place = self.pop_valid()?;
+        let Reverse(entry) = self.queue.pop()?;
+        self.drop_invalid();
         let next_ms = self.idle_from_ms();
-        let slot = &mut self.slots[place.slot()];
-        if slot.idle_ms > place.ms() && slot.idle_ms > until_ms.min(next_ms) {
+        let slot = &mut self.slots[entry.slot()];
+        if slot.idle_ms > entry.ms() && slot.idle_ms > until_ms.min(next_ms) {
             slot.queued_ms = slot.idle_ms;
-            self.queue.push(Reverse(Place::new(slot.idle_ms, place.slot())));
+            self.queue.push(Reverse(Entry::new(slot.idle_ms, entry.slot())));
             return None;
         }
         let idle_ms = slot.idle_ms;
-        self.remove(place.slot());
+        self.remove(entry.slot());
         Some(idle_ms)
     }
 
-    /// The first place that its slot still names; those that none does are gone for good.
-    fn pop_valid(&mut self) -> Option<Place> {
-        loop {
-            let Reverse(place) = self.queue.pop()?;
-            if self.slots[place.slot()].queued_ms == place.ms() {
-                return Some(place);
+    /// Drops the first entries until one is valid.
+    fn drop_invalid(&mut self) {
+        while let Some(first) = self.queue.peek_mut() {
+            let Reverse(entry) = *first;
+            if self.slots[entry.slot()].queued_ms == entry.ms() {
+                return;
             }
+            PeekMut::pop(first);
         }
     }
 
@@ -175,7 +182,7 @@ impl Shard {
         };
         let slots = &self.slots;
         self.table.insert_unique(lower(hash), index, |index| lower(slots[*index].hash));
-        self.queue.push(Reverse(Place::new(idle_ms, index)));
+        self.queue.push(Reverse(Entry::new(idle_ms, index)));
         self.compact_queue();
     }
 
@@ -190,17 +197,24 @@ impl Shard {
         if self.table.is_empty() {
             *self = Self::default();
         }
+        self.drop_invalid();
     }
 
-    /// Refunds and removals leave places behind that are no longer valid; they must not outnumber the rest.
+    /// Refunds and removals leave entries behind that are no longer valid; they must not outnumber the
+    /// rest.
     fn compact_queue(&mut self) {
         if self.queue.len() > 2 * self.slots.len as usize + 64 {
             let slots = (0..).zip(self.slots.chunks.iter().flatten());
             let queued = slots.filter(|(_, slot)| slot.queued_ms < u64::MAX);
-            let places = queued.map(|(index, slot)| Place::new(slot.queued_ms, index));
-            self.queue = places.map(Reverse).collect();
+            let entries = queued.map(|(index, slot)| Entry::new(slot.queued_ms, index));
+            self.queue = entries.map(Reverse).collect();
         }
     }
+}
+
+/// When a state that is left now is idle, and the grace behind it.
+fn idle_ms(ask: &Ask, state: &State, now_ms: u64) -> u64 {
+    (now_ms + ask.limit.keep_ms(state, now_ms) + GRACE_MS).min(Entry::MS_MAX)
 }
 
 /// What the table takes of a key's name.
@@ -257,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_taken_and_given_back_leave_no_more_places_than_states() {
+    fn hits_taken_and_given_back_leave_no_more_entries_than_states() {
         let mut shard = Shard::default();
         let other = Ask { key: Key::of_bytes(&b"resident"[..]), ..ask(Mode::Take) };
         for ask in std::iter::once(&other)
