@@ -78,11 +78,12 @@ pub enum StoreError {
 /// Values of the metric label `kind` that are not Redis's words.
 const OWN_KINDS: [&str; 6] = ["timeout", "unavailable", "lost", "refused", "broken", "garbled"];
 
-/// What Redis says at the start of an error, and the value of the metric label `kind` for it.
-const CODES: [(&str, &str); 13] = [
+/// What Redis says in an error, mostly at its start, and the value of the metric label `kind` for it.
+const CODES: [(&str, &str); 14] = [
     ("OOM", "oom"),
     ("READONLY", "readonly"),
     ("NOPERM", "noperm"),
+    ("can't run this command", "noperm"),
     ("NOAUTH", "noauth"),
     ("WRONGPASS", "noauth"),
     ("LOADING", "loading"),
@@ -145,8 +146,9 @@ impl StoreError {
     pub fn may_have_taken(&self) -> bool {
         match self {
             Self::Timeout | Self::Lost(_) | Self::Garbled(_) => true,
-            // The client closes a connection that said so, and every run under way there gets it.
-            Self::Refused(_) => self.kind() == "clusterdown",
+            // The client closes a connection that said the first, and every run under way there gets it.
+            // The second may be of any of the commands of a run, and those before it have written.
+            Self::Refused(_) => matches!(self.kind(), "clusterdown" | "noperm"),
             Self::Unavailable(_) | Self::Broken(_) => false,
         }
     }
@@ -273,6 +275,31 @@ impl Store {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redis(redis) => redis.ready().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_redis_says_has_a_kind_and_tells_whether_hits_may_be_taken() {
+        for (details, kind, may_have_taken) in [
+            ("OOM command not allowed when used memory > 'maxmemory'", "oom", false),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", "noperm", true),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: \
+                 5b2, on @user_script:501.",
+                "noperm",
+                true,
+            ),
+            ("CLUSTERDOWN The cluster is down", "clusterdown", true),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", "broken", false),
+            ("ERR unknown command", "refused", false),
+        ] {
+            let error = StoreError::of_redis(details.to_owned());
+            assert_eq!((error.kind(), error.may_have_taken()), (kind, may_have_taken), "{details}");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The service on a Redis that demands TLS, a client's certificate and a user who may do the least.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate::proto::tidegate::v1::DecisionSource::{Fallback, Store};
@@ -15,9 +17,9 @@ use crate::support::tls::{Certificates, ClientCertificates};
 const LIMITS: &str =
     "{domain: edge, descriptors: [{key: user, rate_limit: {limit: 100000, period: 1h}}]}";
 
-/// What README says is enough.
-const LEAST: &str = "~tg:* +evalsha +script|load +ping +mget +set +getrange +setrange +pexpire +del \
-                     +time +info +client|id";
+/// What README and docs/redis.md say is enough.
+const LEAST: &str = "~tg:* +evalsha +script|load +ping +get +mget +set +getrange +setrange \
+                     +pexpire +pexpireat +del +time +info +client|id";
 
 async fn source(caller: &Caller) -> tidegate::proto::tidegate::v1::DecisionSource {
     caller.check(&request("edge").about("user", "a")).await.unwrap().source()
@@ -60,4 +62,65 @@ async fn the_least_permissions_suffice_and_a_rotated_password_is_read_again() {
     timeout(Duration::from_secs(20), back).await.expect("the new password is read");
     let denied = server.command(&["ACL", "LOG"]);
     assert_eq!(format!("{denied:?}"), "Array([])", "nothing that the user may not do was tried");
+}
+
+#[test]
+fn the_least_permissions_have_each_command_of_the_script() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let mut commands = BTreeSet::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let is_word =
+            |text: &&str| text.len() > 1 && text.bytes().all(|letter| letter.is_ascii_uppercase());
+        commands.extend(text.split('\'').skip(1).filter(is_word).map(str::to_owned));
+    }
+    // Words of SET.
+    for option in ["PX", "PXAT", "KEEPTTL"] {
+        assert!(commands.remove(option), "{option} is gone");
+    }
+    for page in ["README.md", "docs/redis.md"] {
+        let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+        assert!(page.contains(LEAST), "another set of permissions stands there");
+    }
+    for command in commands {
+        let permission = format!("+{}", command.to_lowercase());
+        assert!(LEAST.split(' ').any(|own| own == permission), "{LEAST} lacks {permission}");
+    }
+}
+
+#[tokio::test]
+async fn the_least_permissions_suffice_for_every_algorithm_as_time_goes_by() {
+    let algorithms = "fixed_window sliding_window_log sliding_window_counter token_bucket gcra";
+    let rule = |algorithm: &str| {
+        format!(
+            "{{key: {algorithm}, rate_limit: {{limit: 1000000, period: 100ms, \
+             algorithm: {algorithm}}}}}"
+        )
+    };
+    let rules: Vec<_> = algorithms.split(' ').map(rule).collect();
+    let limits = format!("{{domain: edge, descriptors: [{}]}}", rules.join(", "));
+    for version in [Version::Redis70, Version::Redis62, Version::Valkey91] {
+        let server = RedisServer::start(version);
+        let user = User { name: "tidegate".to_owned(), password: "secret".to_owned() };
+        let least = match version {
+            Version::Redis62 => LEAST.replace("+client|id", "+client"),
+            _ => LEAST.to_owned(),
+        };
+        server.add_user(&user, &least);
+        let url = server.url().replace("redis://", "redis://tidegate:secret@");
+        let served = Served::with(&[&limits], &["--store", &url, "--store-timeout", "10s"]);
+        let caller = served.caller().await;
+        let all = algorithms.split(' ').fold(request("edge"), |all, key| all.about(key, "v"));
+        let mut windows = 0;
+        let mut before = u64::MAX;
+        while windows < 5 {
+            let answer = caller.check(&all).await.unwrap();
+            assert_eq!(answer.source(), Store, "{version:?}");
+            let remaining = answer.statuses[0].remaining;
+            windows += usize::from(remaining > before);
+            before = remaining;
+        }
+        let denied = server.command(&["ACL", "LOG"]);
+        assert_eq!(format!("{denied:?}"), "Array([])", "{version:?}");
+    }
 }
