@@ -22,7 +22,6 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::fallback::Fallback;
@@ -36,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::rules::OnStoreFailure;
 use access::Access;
 use deny::DenyCache;
-use outage::Outages;
+use outage::{Outages, Refusals};
 use route::Route;
 use spread::Part;
 
@@ -59,8 +58,7 @@ pub struct Shared {
     deny: DenyCache,
     fallback: Fallback,
     outages: Outages,
-    /// Whether the last decision was refused.
-    refused: AtomicBool,
+    refusals: Refusals,
     metrics: Metrics,
 }
 
@@ -81,8 +79,8 @@ impl Shared {
     /// For stores that reject by one deny cache and fall back to the same.
     pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
         let deny = DenyCache::new(deny);
-        let (outages, refused) = (Outages::default(), AtomicBool::new(false));
-        Self { deny, fallback, outages, refused, metrics }
+        let (outages, refusals) = (Outages::default(), Refusals::default());
+        Self { deny, fallback, outages, refusals, metrics }
     }
 }
 
@@ -196,12 +194,12 @@ impl RedisStore {
 
     /// Charges what was admitted without Redis, for the last time: what it does not take is lost.
     pub async fn settle(&self) {
-        if !self.shared.fallback.has_charges() {
-            return;
-        }
-        let ready = self.ready().await;
-        let lost: u64 = self.shared.fallback.take_charges().iter().map(|charge| charge.hits).sum();
+        let fallback = &self.shared.fallback;
+        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
+        let kept: u64 = fallback.take_charges().iter().map(|charge| charge.hits).sum();
+        let lost = kept + fallback.take_lost();
         if lost > 0 {
+            self.shared.metrics.charges.lost.increment(lost);
             let why = ready.err().map_or_else(String::new, |error| error.to_string());
             tracing::warn!(
                 hits = lost,

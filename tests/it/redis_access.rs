@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tidegate::store::redis::access::Access;
 use tidegate::store::redis::credentials::{Credentials, Password};
 use tidegate::store::redis::tls::{ClientFiles, TlsFiles};
-use tidegate::store::redis::url::{Address, Node};
+use tidegate::store::redis::url::{Address, HostPort};
 use tokio::time::timeout;
 
 use crate::support::servers::{RedisServer, Reply, Version, free_port};
@@ -66,7 +66,7 @@ fn tls_server(authority: &Authority, more: &[&str]) -> (RedisServer, u16) {
 }
 
 fn client(access: &Access, port: u16) -> Client {
-    let config = access.config_of(&Node { host: "127.0.0.1".to_owned(), port });
+    let config = access.config_of(&HostPort { host: "127.0.0.1".to_owned(), port });
     let mut builder = Builder::from_config(config);
     builder.set_policy(ReconnectPolicy::new_constant(0, 10));
     builder.build().unwrap()

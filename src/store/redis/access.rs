@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::credentials::{Credentials, Password, Secret};
 use super::tls::{TlsFiles, tls_config};
-use super::url::{Address, Node, Sentinel, Topology};
+use super::url::{Address, HostPort, Sentinel, Topology};
 
 /// What opens connections.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Access {
 
     /// How to reach one server alone: of a cluster any node, of sentinels the one that they named, else
     /// one that the URL names. The client asks for the password before each connection.
-    pub fn config_of(&self, node: &Node) -> Config {
+    pub fn config_of(&self, node: &HostPort) -> Config {
         let server = |server: &&super::url::Server| server.node == *node;
         let (credentials, database) = match self.topology() {
             Topology::Standalone(server) => (Some(&server.credentials), server.database),
@@ -65,7 +65,7 @@ impl Access {
     }
 
     /// How to reach one of the sentinels alone; `None` where there are none.
-    pub fn config_of_sentinel(&self, node: &Node) -> Option<Config> {
+    pub fn config_of_sentinel(&self, node: &HostPort) -> Option<Config> {
         let Topology::Sentinel(sentinel) = self.topology() else { return None };
         let config = self.config(ServerConfig::Centralized { server: fred_server(node) });
         Some(with_provider(config, Some(&sentinel.sentinel_credentials)))
@@ -101,8 +101,8 @@ impl Access {
 
 /// To look a host up, the library writes a colon and the port behind it, which an IPv6 address stands
 /// only in brackets; to verify a certificate it wants the address without.
-fn fred_server(node: &Node) -> FredServer {
-    let Node { host, port } = node;
+fn fred_server(node: &HostPort) -> FredServer {
+    let HostPort { host, port } = node;
     if host.contains(':') {
         FredServer::new_with_tls(format!("[{host}]"), *port, Some(host.clone()))
     } else {
@@ -149,8 +149,8 @@ mod tests {
         Access::new(url.parse().unwrap(), &Credentials::default(), &files).unwrap()
     }
 
-    fn node(host: &str, port: u16) -> Node {
-        Node { host: host.to_owned(), port }
+    fn node(host: &str, port: u16) -> HostPort {
+        HostPort { host: host.to_owned(), port }
     }
 
     fn server(config: &Config) -> &FredServer {

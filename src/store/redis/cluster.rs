@@ -16,7 +16,7 @@ use super::link::SlotRange;
 use super::node::Node;
 use super::queue::Lane;
 use super::slot::SLOTS;
-use super::url::Node as Address;
+use super::url::HostPort;
 use crate::clock::uptime_us;
 use crate::decide::Ask;
 use crate::store::{Decision, Occasion, StoreError};
@@ -37,12 +37,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(1);
 /// Nodes that are kept connected.
 const NODES_MAX: usize = 1_024;
 
-type Connect = dyn Fn(&Address) -> Result<Arc<Node>, String> + Send + Sync;
+type Connect = dyn Fn(&HostPort) -> Result<Arc<Node>, String> + Send + Sync;
 
 /// The nodes, and who has which slot.
 pub(super) struct Cluster {
     map: RwLock<Map>,
-    seeds: Vec<Address>,
+    seeds: Vec<HostPort>,
     /// Makes the node of an address.
     connect: Box<Connect>,
     /// What a decision may take.
@@ -55,7 +55,7 @@ pub(super) struct Cluster {
 }
 
 struct Map {
-    nodes: HashMap<Address, Arc<Node>>,
+    nodes: HashMap<HostPort, Arc<Node>>,
     /// By slot.
     masters: Vec<Option<Arc<Node>>>,
 }
@@ -64,9 +64,9 @@ struct Map {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// The slot is that node's now.
-    Moved(Address),
+    Moved(HostPort),
     /// The slot is on its way there; this request goes there, with ASKING.
-    Ask(Address),
+    Ask(HostPort),
     /// Some of the keys are there and some here.
     TryAgain,
 }
@@ -80,7 +80,7 @@ pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
         return Some(Redirect::TryAgain);
     }
     let (host, port) = words.nth(1)?.rsplit_once(':')?;
-    let address = Address { host: host.to_owned(), port: port.parse().ok()? };
+    let address = HostPort { host: host.to_owned(), port: port.parse().ok()? };
     match kind {
         "MOVED" => Some(Redirect::Moved(address)),
         "ASK" => Some(Redirect::Ask(address)),
@@ -90,7 +90,7 @@ pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
 
 impl Cluster {
     /// Asks the seeds for the map, in the background.
-    pub(super) fn start(seeds: &[Address], timeout: Duration, connect: Box<Connect>) -> Arc<Self> {
+    pub(super) fn start(seeds: &[HostPort], timeout: Duration, connect: Box<Connect>) -> Arc<Self> {
         let masters = vec![None; usize::from(SLOTS)];
         let cluster = Arc::new(Self {
             map: RwLock::new(Map { nodes: HashMap::new(), masters }),
@@ -169,8 +169,8 @@ impl Cluster {
             // A node that sends us on took nothing.
             match redirect(&error) {
                 Some(_) if uptime_us() >= deadline_us => return Err(error),
-                Some(Redirect::Moved(to)) => self.moved(slot, &to)?,
-                Some(Redirect::Ask(to)) => asked = Some(self.node(&to)?),
+                Some(Redirect::Moved(to)) => self.moved(slot, &self.told(to, &node))?,
+                Some(Redirect::Ask(to)) => asked = Some(self.node(&self.told(to, &node))?),
                 Some(Redirect::TryAgain) => sleep(TRY_AGAIN).await,
                 None => {
                     self.stale.notify_one();
@@ -192,7 +192,17 @@ impl Cluster {
         })
     }
 
-    fn moved(&self, slot: u16, to: &Address) -> Result<(), StoreError> {
+    /// Where a node sends us on to: without a host, to another port of its own.
+    fn told(&self, to: HostPort, by: &Arc<Node>) -> HostPort {
+        if !to.host.is_empty() {
+            return to;
+        }
+        let map = self.map.read();
+        let own = map.nodes.iter().find(|(_, node)| Arc::ptr_eq(node, by));
+        HostPort { host: own.map_or(to.host, |(address, _)| address.host.clone()), ..to }
+    }
+
+    fn moved(&self, slot: u16, to: &HostPort) -> Result<(), StoreError> {
         let node = self.node(to)?;
         self.map.write().masters[usize::from(slot % SLOTS)] = Some(node);
         self.stale.notify_one();
@@ -200,7 +210,7 @@ impl Cluster {
     }
 
     /// The node of an address, connected to now if it is new.
-    fn node(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
+    fn node(&self, address: &HostPort) -> Result<Arc<Node>, StoreError> {
         if let Some(node) = self.map.read().nodes.get(address) {
             return Ok(Arc::clone(node));
         }
@@ -220,7 +230,7 @@ impl Cluster {
 
     /// Asks one node after the other until one tells the map.
     async fn refresh(&self) {
-        let known: Vec<Address> = self.map.read().nodes.keys().cloned().collect();
+        let known: Vec<HostPort> = self.map.read().nodes.keys().cloned().collect();
         for address in known.iter().chain(&self.seeds) {
             let Some(ranges) = self.ranges_of(address).await else { continue };
             let trouble = match ranges {
@@ -233,17 +243,17 @@ impl Cluster {
     }
 
     /// The map as a node has it, which may be one to let go next; `None` where it is not asked.
-    async fn ranges_of(&self, address: &Address) -> Option<Result<Vec<SlotRange>, StoreError>> {
+    async fn ranges_of(&self, address: &HostPort) -> Option<Result<Vec<SlotRange>, StoreError>> {
         let node = self.node(address).ok().filter(|node| !node.is_down())?;
         let ranges = timeout(REFRESH_MAX, node.link().cluster_slots()).await;
         Some(ranges.unwrap_or(Err(StoreError::Timeout)))
     }
 
-    fn learn(&self, from: &Address, ranges: &[SlotRange]) {
+    fn learn(&self, from: &HostPort, ranges: &[SlotRange]) {
         let mut masters = vec![None; usize::from(SLOTS)];
         for (first, last, host, port) in ranges {
             let host = if host.is_empty() { from.host.clone() } else { host.clone() };
-            let Ok(node) = self.node(&Address { host, port: *port }) else { continue };
+            let Ok(node) = self.node(&HostPort { host, port: *port }) else { continue };
             let slots = usize::from(*first)..usize::from((*last).min(SLOTS - 1)) + 1;
             if let Some(slots) = masters.get_mut(slots) {
                 slots.fill(Some(node));
@@ -295,9 +305,10 @@ mod tests {
     #[test]
     fn a_redirect_names_its_node() {
         let of = |text: &str| redirect(&StoreError::Refused(text.to_owned()));
-        let address = |host: &str| Address { host: host.to_owned(), port: 6_381 };
+        let address = |host: &str| HostPort { host: host.to_owned(), port: 6_381 };
         assert_eq!(of("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(address("10.0.0.1"))));
         assert_eq!(of("ASK 3999 ::1:6381"), Some(Redirect::Ask(address("::1"))));
+        assert_eq!(of("MOVED 3999 :6381"), Some(Redirect::Moved(address(""))));
         assert_eq!(of("TRYAGAIN Multiple keys request"), Some(Redirect::TryAgain));
         for other in ["MOVED", "MOVED 3999", "MOVED 3999 host", "OOM command not allowed", ""] {
             assert_eq!(of(other), None, "{other}");

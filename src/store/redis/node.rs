@@ -41,20 +41,29 @@ pub(super) struct Node {
     retired: AtomicBool,
     /// A counter that the probe writes.
     probe: Ask,
+    /// Whether it refused the last decision, whichever thread asked.
+    refused: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
 
+/// The way to a server.
+pub(super) struct Way {
+    /// Names it among those that all threads ask.
+    pub(super) name: String,
+    pub(super) link: Link,
+    pub(super) queue: Queue,
+    /// What a decision may take.
+    pub(super) timeout: Duration,
+}
+
 impl Node {
-    /// A server by the way to it, and what is written to see whether it decides.
-    pub(super) fn new(
-        (link, queue): (Link, Queue),
-        timeout: Duration,
-        probe: Ask,
-        shared: Arc<Shared>,
-    ) -> Self {
+    /// A server, and what is written to see whether it decides.
+    pub(super) fn new(way: Way, probe: Ask, shared: Arc<Shared>) -> Self {
+        let Way { name, link, queue, timeout } = way;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { queue, link, timeout_us, down, why: Mutex::default(), retired, probe, shared }
+        let (why, refused) = (Mutex::default(), shared.refusals.of(name));
+        Self { queue, link, timeout_us, down, why, retired, probe, refused, shared }
     }
 
     pub(super) const fn link(&self) -> &Link {
@@ -87,7 +96,7 @@ impl Node {
         if self.is_down() {
             return Err(self.known_down());
         }
-        let refused = self.shared.refused.load(Ordering::Relaxed);
+        let refused = self.refused.load(Ordering::Relaxed);
         let ready = if refused {
             self.probed(Duration::from_micros(self.timeout_us)).await
         } else {
@@ -125,12 +134,12 @@ impl Node {
         let call = wire::Call::of(requests.clone(), at_ms);
         let watch = Stopwatch::start();
         let reply = self.link.run(call, asking).await;
-        let Shared { metrics, refused, .. } = &*self.shared;
-        metrics.evalsha_seconds.record(watch.elapsed());
-        let is_refused =
-            reply.as_ref().is_err_and(|error| error.is_refusal() && redirect(error).is_none());
-        if is_refused != refused.load(Ordering::Relaxed) {
-            refused.store(is_refused, Ordering::Relaxed);
+        self.shared.metrics.evalsha_seconds.record(watch.elapsed());
+        let error = reply.as_ref().err();
+        let is_refused = error.is_some_and(StoreError::is_refusal);
+        let is_of_others = error.is_some_and(|error| redirect(error).is_some());
+        if !is_of_others && is_refused != self.refused.load(Ordering::Relaxed) {
+            self.refused.store(is_refused, Ordering::Relaxed);
         }
         Ok(wire::decisions(requests, &reply?)?.collect())
     }

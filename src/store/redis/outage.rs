@@ -1,5 +1,9 @@
 //! Outages over all servers and threads: one line in the log when the first begins and one when the
-//! last has ended, however many requests met them.
+//! last has ended, however many requests met them. And which servers refuse.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
@@ -9,6 +13,19 @@ use crate::store::StoreError;
 /// How many servers are known to be down, each counted by each thread that knows.
 #[derive(Debug, Default)]
 pub(super) struct Outages(Mutex<usize>);
+
+/// Which servers refused the last decision, by their names: what one thread meets, all know.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<HashMap<String, Arc<AtomicBool>>>);
+
+impl Refusals {
+    /// Whether a server refused. Those that no thread asks any more are forgotten.
+    pub(super) fn of(&self, server: String) -> Arc<AtomicBool> {
+        let mut servers = self.0.lock();
+        servers.retain(|_, refused| Arc::strong_count(refused) > 1);
+        Arc::clone(servers.entry(server).or_default())
+    }
+}
 
 impl Outages {
     pub(super) fn begun(&self, why: &StoreError, metrics: &Metrics) {
@@ -29,7 +46,7 @@ impl Outages {
         }
     }
 
-    /// One of which nothing more will be known: the service is ending.
+    /// One of which nothing more will be known: the server is let go, or the service is ending.
     pub(super) fn forgotten(&self) {
         *self.0.lock() -= 1;
     }

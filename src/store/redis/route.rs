@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fred::types::config::Config;
+
 use super::cluster::Cluster;
 use super::link::Link;
-use super::node::Node;
+use super::node::{Node, Way};
 use super::queue::{Lane, Queue};
 use super::ring::Ring;
 use super::slot::{slot, tag};
-use super::url::Topology;
+use super::url::{HostPort, Topology};
 use super::{Options, Shared, probe};
 use crate::decide::Ask;
 use crate::store::{Decision, Occasion, StoreError};
@@ -55,30 +57,32 @@ impl Target {
 impl Route {
     /// Connects to all servers in the background.
     pub(super) fn connect(options: &Options, shared: &Arc<Shared>) -> Result<Self, String> {
-        let access = options.access.clone();
+        let access = &options.access;
         let (timeout, batch_max, shared) = (options.timeout, options.batch_max, Arc::clone(shared));
-        let connect = move |config| {
+        let connect = move |(name, config): (String, Config)| {
             let link = Link::connect(config, timeout)?;
-            let queue = Queue::new(batch_max);
-            let node = Node::new((link, queue), timeout, probe()?, Arc::clone(&shared));
-            Ok::<_, String>(Arc::new(node))
+            let way = Way { name, link, queue: Queue::new(batch_max), timeout };
+            Ok::<_, String>(Arc::new(Node::new(way, probe()?, Arc::clone(&shared))))
         };
+        let named = |node: &HostPort| (node.to_string(), access.config_of(node));
         match options.access.topology() {
-            Topology::Standalone(server) => Ok(Self::One(connect(access.config_of(&server.node))?)),
+            Topology::Standalone(server) => Ok(Self::One(connect(named(&server.node))?)),
             Topology::Sentinel(_) => {
                 let config = access.sentinel_config()?.ok_or("--store: names no sentinel")?;
-                Ok(Self::One(connect(config)?))
+                Ok(Self::One(connect(("sentinel".to_owned(), config))?))
             }
             Topology::Sharded(servers) => {
                 let names: Vec<String> =
                     servers.iter().map(|server| server.node.to_string()).collect();
                 let ring = Ring::new(&names).ok_or("--store: names no server")?;
-                let nodes = servers.iter().map(|server| connect(access.config_of(&server.node)));
+                let nodes = servers.iter().map(|server| connect(named(&server.node)));
                 Ok(Self::Ring(ring, nodes.collect::<Result<_, _>>()?))
             }
             Topology::Cluster(cluster) => {
-                let connect = Box::new(move |node: &_| connect(access.config_of(node)));
-                Ok(Self::Cluster(Cluster::start(&cluster.seeds, timeout, connect)))
+                let access = access.clone();
+                let connect =
+                    move |node: &HostPort| connect((node.to_string(), access.config_of(node)));
+                Ok(Self::Cluster(Cluster::start(&cluster.seeds, timeout, Box::new(connect))))
             }
         }
     }

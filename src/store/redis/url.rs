@@ -53,7 +53,7 @@ pub enum Topology {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where it listens.
-    pub node: Node,
+    pub node: HostPort,
     /// Who asks it.
     pub credentials: Credentials,
     /// The database, where it is not 0.
@@ -64,7 +64,7 @@ pub struct Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentinel {
     /// Some of the sentinels.
-    pub sentinels: Vec<Node>,
+    pub sentinels: Vec<HostPort>,
     /// Who asks the sentinels.
     pub sentinel_credentials: Credentials,
     /// The name under which they watch the server.
@@ -79,7 +79,7 @@ pub struct Sentinel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// Where to ask for the others.
-    pub seeds: Vec<Node>,
+    pub seeds: Vec<HostPort>,
     /// Who asks all of them.
     pub credentials: Credentials,
 }
@@ -87,7 +87,7 @@ pub struct Cluster {
 /// A host and a port. It prints as `host:port`, the name of a server on the ring: hosts are in lower case,
 /// IPv6 addresses in brackets and their shortest form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Node {
+pub struct HostPort {
     /// A name or an address, an IPv6 one without brackets.
     pub host: String,
     /// From 1.
@@ -137,7 +137,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -325,7 +325,7 @@ fn one_of(parameters: &Parameters<'_>, name: &str) -> Result<Option<String>, Str
     }
 }
 
-fn nodes(hosts: &str, parameters: &Parameters<'_>, port: u16) -> Result<Vec<Node>, String> {
+fn nodes(hosts: &str, parameters: &Parameters<'_>, port: u16) -> Result<Vec<HostPort>, String> {
     let more = parameters.iter().filter(|(key, _)| *key == "node").map(|(_, value)| value.as_str());
     let nodes: Vec<_> =
         hosts.split(',').chain(more).map(|host| node(host, port)).collect::<Result<_, _>>()?;
@@ -333,7 +333,7 @@ fn nodes(hosts: &str, parameters: &Parameters<'_>, port: u16) -> Result<Vec<Node
     Ok(nodes)
 }
 
-fn distinct<'a>(nodes: impl Iterator<Item = &'a Node>) -> Result<(), String> {
+fn distinct<'a>(nodes: impl Iterator<Item = &'a HostPort>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for node in nodes {
         if !seen.insert(node) {
@@ -349,7 +349,7 @@ fn distinct<'a>(nodes: impl Iterator<Item = &'a Node>) -> Result<(), String> {
 }
 
 /// `HOST[:PORT]`, with an IPv6 address in brackets.
-fn node(text: &str, default_port: u16) -> Result<Node, String> {
+fn node(text: &str, default_port: u16) -> Result<HostPort, String> {
     const WRONG: &str = "has a host that is no name, IPv4 address or IPv6 address in brackets; it is \
         HOST:PORT, and in a password an `@` is %40, a `/` %2F";
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -371,7 +371,7 @@ fn node(text: &str, default_port: u16) -> Result<Node, String> {
     };
     let port = port.filter(|port| *port > 0);
     let port = port.ok_or("has a port that is no number from 1 to 65535")?;
-    Ok(Node { host, port })
+    Ok(HostPort { host, port })
 }
 
 fn decoded(text: &str) -> Result<String, String> {

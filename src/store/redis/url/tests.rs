@@ -8,8 +8,8 @@ fn parsed(url: &str) -> Address {
     url.parse().unwrap_or_else(|error| panic!("{url} {error}"))
 }
 
-fn node(host: &str, port: u16) -> Node {
-    Node { host: host.to_owned(), port }
+fn node(host: &str, port: u16) -> HostPort {
+    HostPort { host: host.to_owned(), port }
 }
 
 fn known(user: &str, password: &str) -> Credentials {
@@ -17,7 +17,7 @@ fn known(user: &str, password: &str) -> Credentials {
     Credentials { user, password: Password::Text(Secret::new(password)) }
 }
 
-fn server(node: Node, credentials: Credentials, database: Option<u8>) -> Server {
+fn server(node: HostPort, credentials: Credentials, database: Option<u8>) -> Server {
     Server { node, credentials, database }
 }
 
