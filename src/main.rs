@@ -25,9 +25,14 @@ fn main() -> ExitCode {
         },
         Command::Simulate(settings) => finish(simulate::run(&settings), 1),
         Command::Check(settings) => {
-            let rules = parse::load(&settings.path, settings.switches.into())
-                .map_err(|errors| errors.to_string());
-            finish(rules.and_then(|rules| check::report(&rules)), 1)
+            match parse::load(&settings.path, settings.switches.into()) {
+                Ok(rules) => finish(check::report(&rules), 1),
+                // Each begins with its file, for whatever reads them.
+                Err(errors) => {
+                    anstream::eprintln!("{errors}");
+                    ExitCode::FAILURE
+                }
+            }
         }
         Command::Query(settings) => match query::run(&settings) {
             Ok(true) => ExitCode::SUCCESS,

@@ -177,11 +177,11 @@ impl CheckResult {
 
 impl Metrics {
     /// A recorder of its own, so that several services in one process do not meet; at most
-    /// `values_max` series have values of requests in their labels.
+    /// `series_max` series have values of requests in their labels.
     ///
     /// # Errors
     /// The buckets are not acceptable to the exporter.
-    pub fn new(values_max: usize) -> Result<Self, BuildError> {
+    pub fn new(series_max: usize) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
             .set_buckets_for_metric(Matcher::Full(RUN_REQUESTS.to_owned()), &RUN_BUCKETS)?
@@ -214,7 +214,7 @@ impl Metrics {
                 spans: SpanCounts::new(),
                 decision_log: LogLines::new(),
                 decisions: Arc::default(),
-                checks: Arc::new(Checks::new(values_max)),
+                checks: Arc::new(Checks::new(series_max)),
                 top: Arc::default(),
                 recorder: Arc::clone(&recorder),
             }

@@ -219,7 +219,9 @@ impl Service {
         occasion: Occasion,
     ) -> Result<Answer<'s>, DecideError> {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
-            snapshot.metrics.count_decision(None, true, Source::Store);
+            if !request.only_reads() {
+                snapshot.metrics.count_decision(None, true, Source::Store);
+            }
             self.metrics.decision_seconds.record(watch.elapsed());
             return Ok(Answer::without_limits());
         };

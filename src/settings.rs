@@ -58,7 +58,7 @@ pub enum Command {
     /// Run the service
     ///
     /// Serves gRPC (CheckRateLimit, GetQuota, Envoy's ShouldRateLimit, health, reflection) and
-    /// HTTP (/healthz, /readyz, /metrics, /limits, /top).
+    /// HTTP (/healthz, /readyz, /metrics, /limits, /top, and /json for requests).
     #[command(after_help = "Example:\n  tidegate serve --limits deploy/example/limits.yaml\n  \
         tidegate serve --limits /etc/tidegate --store redis://127.0.0.1:6379\n  \
         tidegate serve --limits /etc/tidegate --store rediss-cluster://a:6379,b:6379 --store-user tidegate \\\n    \
@@ -180,8 +180,8 @@ pub struct Serve {
     /// Whether answers to Envoy tell the rules met, those that reject, and their metadata
     #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
     pub dynamic_metadata: bool,
-    /// Metric series with values of requests in their labels, which detailed_metric and
-    /// value_to_metric ask for; beyond it the oldest are counted as `other`
+    /// Metric series with values of requests in their labels, four for each value, which
+    /// detailed_metric and value_to_metric ask for; beyond it the oldest are counted as `other`
     #[arg(long, env = "TIDEGATE_METRIC_MAX_SERIES", default_value_t = 10_000, value_parser = series_max, value_name = "N")]
     pub metric_max_series: usize,
     /// What to log, and how

@@ -168,7 +168,17 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
 }
 
+/// Milliseconds until what is rejected would pass, -1 where it never does; null where it passes.
+fn retry_ms(passes: bool, retry_after: Option<ProtoDuration>) -> Value {
+    match retry_after {
+        Some(wait) => json!(ms(wait)),
+        None if passes => Value::Null,
+        None => json!(-1),
+    }
+}
+
 fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
+    let allowed = answer.decision() == Decision::Allowed;
     let status = |status: &LimitStatus| {
         json!({
             "descriptor": name(&query.descriptors, status),
@@ -177,7 +187,7 @@ fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
             "limit": status.limit,
             "remaining": status.remaining,
             "reset_after_ms": status.reset_after.map(ms),
-            "retry_after_ms": status.retry_after.map(ms),
+            "retry_after_ms": retry_ms(status.within_limit, status.retry_after),
             "period_ms": status.period.map(ms),
             "algorithm": short(Algorithm::as_str_name(&status.algorithm()), "ALGORITHM_"),
             "shadow": status.shadow,
@@ -185,9 +195,10 @@ fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
         })
     };
     json!({
-        "allowed": answer.decision() == Decision::Allowed,
+        "allowed": allowed,
         "delay_ms": answer.delay.map_or(0, ms),
-        "retry_after_ms": answer.retry_after.map(ms),
+        // A read of the quota has none for the whole request.
+        "retry_after_ms": retry_ms(allowed || query.peek, answer.retry_after),
         "source": short(answer.source().as_str_name(), "DECISION_SOURCE_"),
         "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
     })

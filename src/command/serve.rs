@@ -59,9 +59,12 @@ fn allow_open_files(connections: usize) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         // Those of limits files, Redis and the HTTP port besides.
         let wanted = connections as u64 + 2_048;
+        if current.is_none_or(|current| current >= wanted) {
+            return;
+        }
         let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum });
         if raised.is_err() || allowed < wanted {

@@ -24,6 +24,9 @@ pub(super) const RESULTS: [&str; 3] = ["allowed", "rejected", "shadow_rejected"]
 /// The dimension of what no longer has a series of its own.
 const OTHER: &str = "other";
 
+/// The series of one domain and dimension: its results, and how often it was near the limit.
+const SERIES_EACH: usize = RESULTS.len() + 1;
+
 /// How many series that were counted lately are passed over, at most, before one is dropped.
 const SPARED_MAX: usize = 8;
 
@@ -31,6 +34,7 @@ const SPARED_MAX: usize = 8;
 pub struct Checks {
     configured: Configured<Name, Series>,
     values: RwLock<Values>,
+    /// Values that have series at once.
     values_max: usize,
     dropped: AtomicU64,
     has_warned: AtomicBool,
@@ -82,12 +86,12 @@ impl Series {
 }
 
 impl Checks {
-    /// No series yet; at most `values_max` of values.
-    pub fn new(values_max: usize) -> Self {
+    /// No series yet; at most `series_max` of values.
+    pub fn new(series_max: usize) -> Self {
         Self {
             configured: Configured::default(),
             values: RwLock::default(),
-            values_max,
+            values_max: series_max / SERIES_EACH,
             dropped: AtomicU64::new(0),
             has_warned: AtomicBool::new(false),
         }
@@ -123,10 +127,10 @@ impl Checks {
     }
 
     fn note_dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.dropped.fetch_add(SERIES_EACH as u64, Ordering::Relaxed);
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                max = self.values_max,
+                values_kept = self.values_max,
                 "values of requests make more metric series than --metric-max-series; the oldest \
                  are counted as \"other\""
             );

@@ -14,8 +14,13 @@ use crate::service::{Readiness, Service};
 const TICK: Duration = Duration::from_millis(500);
 
 /// Those whose health can be asked for; the first stands for the process.
-const SERVICES: [&str; 3] =
-    ["", "tidegate.v1.RateLimitService", "envoy.service.ratelimit.v3.RateLimitService"];
+const SERVICES: [&str; 5] = [
+    "",
+    "tidegate.v1.RateLimitService",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+];
 
 /// What is looked at again and again, until the service stops.
 pub(super) struct Tick {

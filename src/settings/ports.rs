@@ -1,7 +1,7 @@
 //! Settings of the ports: where, by which certificates, and for whom.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -28,11 +28,20 @@ impl FromStr for Address {
                 "" => Err("names no path, as in unix:/run/tidegate.sock".to_owned()),
                 path => Ok(Self::Unix(path.into())),
             },
-            None => text.parse().map(Self::Tcp).map_err(|error| {
-                format!("{error}: is neither like 127.0.0.1:8081 nor like unix:/run/tidegate.sock")
+            None => resolved(text).map(Self::Tcp).ok_or_else(|| {
+                "is neither like 127.0.0.1:8081 or localhost:8081 nor like unix:/run/tidegate.sock"
+                    .to_owned()
             }),
         }
     }
+}
+
+/// The address of a name, in IPv4 where it has one: `localhost` mostly has both, and who calls it
+/// mostly means that.
+fn resolved(text: &str) -> Option<SocketAddr> {
+    let mut addrs: Vec<_> = text.to_socket_addrs().ok()?.collect();
+    addrs.sort_by_key(SocketAddr::is_ipv6);
+    addrs.into_iter().next()
 }
 
 impl fmt::Display for Address {
@@ -62,6 +71,7 @@ pub struct Ports {
     /// Callers whose certificate has this DNS name or URI, and no others; may be repeated
     #[arg(
         long,
+        visible_alias = "allow-client-san",
         env = "TIDEGATE_GRPC_ALLOW_CLIENT_SAN",
         value_delimiter = ',',
         value_name = "NAME"
@@ -162,12 +172,13 @@ mod tests {
     fn addresses_are_of_a_port_or_of_a_socket() {
         let tcp = "127.0.0.1:8081".parse().unwrap();
         assert_eq!("127.0.0.1:8081".parse(), Ok(Address::Tcp(tcp)));
+        assert_eq!("localhost:8081".parse(), Ok(Address::Tcp(tcp)));
         for text in ["unix:/run/t.sock", "unix:///run/t.sock"] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address, Address::Unix("/run/t.sock".into()));
             assert_eq!(address.to_string(), "unix:/run/t.sock");
         }
-        for wrong in ["", "unix:", "unix://", "localhost:8081", "8081"] {
+        for wrong in ["", "unix:", "unix://", "localhost", "8081"] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }
     }

@@ -105,7 +105,7 @@ pub const VARIABLES: &[Variable] = &[
         "GRPC_MAX_CONCURRENT_STREAMS",
         Count,
         Needless(
-            "a connection has 1024 calls open at most, and --max-in-flight bounds those decided at \
+            "a connection has 256 calls open at most, and --max-in-flight bounds those decided at \
                 once",
         ),
     ),

@@ -52,7 +52,7 @@ pub(super) fn read(text: &str, drafts: &mut Drafts, switches: Switches, report: 
     };
     draft.sources.push(report.file.to_owned());
     draft.set(&fields, report);
-    match fields.get("descriptors").filter(|field| !field.value.is_null()) {
+    match fields.get("descriptors").filter(|field| !field.value.is_empty()) {
         Some(field) => descriptor::read(&field.value, &mut draft.tree, switches, report),
         None => report.warn(fields.at, "descriptors is missing or empty: this file limits nothing"),
     }

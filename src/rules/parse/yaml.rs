@@ -74,4 +74,9 @@ impl Node<'_> {
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar(scalar) if scalar.is_null())
     }
+
+    /// Whether it is null, or a list of nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_null() || matches!(&self.content, Content::List(list) if list.is_empty())
+    }
 }
