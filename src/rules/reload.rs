@@ -12,6 +12,7 @@
 //! read all the same. A reading during which anything changed is thrown away.
 
 mod watch;
+mod way;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

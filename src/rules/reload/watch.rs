@@ -12,10 +12,14 @@ use notify::event::{AccessKind, AccessMode, Event, EventKind, ModifyKind, Remove
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::{Condvar, Mutex};
 
+use super::way::Way;
 use crate::rules::parse::is_limits_file_name;
 
 /// The most folders that are watched; symlinks may lead to many.
 const FOLDERS_MAX: usize = 64;
+
+/// How often folders are followed that change meanwhile.
+const FOLLOWS_MAX: usize = 10;
 
 /// The most files known to be open for writing.
 const OPEN_FILES_MAX: usize = 1_000;
@@ -47,8 +51,10 @@ pub struct Notice {
 struct State {
     /// The most urgent one.
     signal: Option<Signal>,
-    /// What symlinks lead to.
-    targets: HashSet<PathBuf>,
+    /// The files, through symlinks.
+    files: HashSet<PathBuf>,
+    /// The folder that they are looked for in, if they are; through symlinks.
+    folder: Option<PathBuf>,
     /// Written to and not closed since.
     open: HashSet<PathBuf>,
     /// A watched folder may have been removed, and another one of its name made.
@@ -93,12 +99,6 @@ impl Notice {
         self.state.lock().open.clear();
     }
 
-    fn is_ours(&self, file: &Path, state: &State) -> bool {
-        file == self.path
-            || state.targets.contains(file)
-            || (file.parent() == Some(&self.path) && is_limits_file_name(file))
-    }
-
     fn note(&self, event: &Event) {
         let mut state = self.state.lock();
         if event.need_rescan() {
@@ -110,13 +110,17 @@ impl Notice {
         for file in &event.paths {
             if closes(event) {
                 state.open.remove(file);
-            } else if writes(event)
-                && state.open.len() < OPEN_FILES_MAX
-                && self.is_ours(file, &state)
-            {
+            } else if writes(event) && state.open.len() < OPEN_FILES_MAX && state.has(file) {
                 state.open.insert(file.clone());
             }
         }
+    }
+}
+
+impl State {
+    fn has(&self, file: &Path) -> bool {
+        let is_new = || file.parent() == self.folder.as_deref() && is_limits_file_name(file);
+        self.files.contains(file) || (self.folder.is_some() && is_new())
     }
 }
 
@@ -160,18 +164,39 @@ impl Watch {
 
     /// Watches every folder whose change can change the files.
     pub(super) fn follow(&mut self) {
+        let mut before = HashSet::new();
+        for _ in 0..FOLLOWS_MAX {
+            let wanted = self.wanted();
+            // What changed while folders were not watched yet is looked for again.
+            if wanted == before {
+                return;
+            }
+            let anew = std::mem::take(&mut self.notice.state.lock().folder_gone);
+            self.watch_only(wanted.iter().take(FOLDERS_MAX).cloned(), anew);
+            before = wanted;
+        }
+    }
+
+    /// The folders that are to be watched, each by one name.
+    fn wanted(&self) -> HashSet<PathBuf> {
         let path = self.notice.path.as_path();
-        let files = crate::rules::parse::list(path).unwrap_or_default();
-        let targets: HashSet<_> =
-            files.iter().filter_map(|file| fs::canonicalize(file).ok()).collect();
-        let mut wanted = HashSet::from([path.to_owned()]);
-        wanted.extend(path.parent().map(Path::to_owned));
-        wanted.extend(targets.iter().filter_map(|target| target.parent()).map(Path::to_owned));
+        let Way { folders: mut wanted, end } = Way::of(path);
+        let listed = crate::rules::parse::list(path).unwrap_or_default();
+        let mut files = HashSet::new();
+        for way in listed.iter().map(|file| Way::of(&self.notice.path.join(file))) {
+            wanted.extend(way.folders);
+            files.insert(way.end);
+        }
         let mut state = self.notice.state.lock();
-        state.targets = targets;
-        let anew = std::mem::take(&mut state.folder_gone);
-        drop(state);
-        self.watch_only(wanted.into_iter().take(FOLDERS_MAX), anew);
+        state.folder = None;
+        if end.is_dir() {
+            wanted.insert(end.clone());
+            state.folder = Some(end);
+        } else {
+            files.insert(end);
+        }
+        state.files = files;
+        wanted
     }
 
     fn watch_only(&mut self, wanted: impl Iterator<Item = PathBuf>, anew: bool) {

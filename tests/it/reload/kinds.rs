@@ -118,6 +118,42 @@ fn a_folder_that_is_removed_and_made_anew_is_watched_again() {
 }
 
 #[test]
+fn a_symlink_on_the_way_that_is_swapped_comes_in_force() {
+    let loaded = Loaded::with(|folder| {
+        for (version, limit) in [("v1", 1_000_000), ("v2", 2_000_000), ("v3", 3_000_000)] {
+            fs::create_dir_all(folder.join(version).join("config")).unwrap();
+            file_of(limit)(&folder.join(version).join("config"));
+        }
+        symlink("v1", folder.join("current")).unwrap();
+        folder.join("current/config")
+    });
+    for (version, limit) in [("v2", 2_000_000), ("v3", 3_000_000)] {
+        symlink(version, loaded.folder().join("new")).unwrap();
+        fs::rename(loaded.folder().join("new"), loaded.folder().join("current")).unwrap();
+        loaded.tells(limit);
+    }
+    loaded.finish();
+}
+
+#[test]
+fn a_file_whose_folders_are_removed_and_made_anew_is_watched_again() {
+    let loaded = Loaded::with(|folder| {
+        fs::create_dir_all(folder.join("some/where")).unwrap();
+        file_of(1_000_000)(&folder.join("some/where"))
+    });
+    let folder = loaded.folder().join("some/where");
+    for limit in [2_000_000, 3_000_000] {
+        fs::remove_dir_all(loaded.folder().join("some")).unwrap();
+        loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
+        loaded.load.go_on_for(A_WHILE);
+        fs::create_dir_all(&folder).unwrap();
+        file_of(limit)(&folder);
+        loaded.tells(limit);
+    }
+    loaded.finish();
+}
+
+#[test]
 fn half_of_a_file_is_not_taken_even_where_it_is_good_and_its_writer_pauses() {
     let loaded = Loaded::with(file_of(1_000_000));
     let whole = limits(2_000_000);
