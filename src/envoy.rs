@@ -162,8 +162,13 @@ fn told_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> ToldLimit<'a> {
         requests: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
         unit,
         multiplier,
-        name: if status.named { status.rule } else { "" },
+        name: if status.named && is_quotable(status.rule) { status.rule } else { "" },
     }
+}
+
+/// Whether a name can stand between quotes in a header: Envoy writes it there as it is.
+fn is_quotable(name: &str) -> bool {
+    name.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
 }
 
 /// The longest unit that a period is whole ones of, and how many.

@@ -69,14 +69,19 @@ fn draft<'a>(
     answer: &Answer<'_>,
 ) -> Vec<HeaderValue> {
     let (mut policies, mut states) = (String::new(), String::new());
-    for (at, status) in limited.take(LISTED_MAX).enumerate() {
+    let mut rules: Vec<&str> = vec![];
+    for status in limited.take(LISTED_MAX) {
         let Some(limit) = status.limit else { continue };
-        let separator = if at == 0 { "" } else { ", " };
-        let name = string(status.rule);
-        let window = limit.period_ms().div_ceil(1_000);
-        let (remaining, seconds) = (status.status.remaining, seconds(status));
+        let separator = if rules.is_empty() { "" } else { ", " };
+        // By its name a policy is found in the other field, so that each has one of its own.
+        let same = rules.iter().filter(|rule| **rule == status.rule).count();
+        let number = if same == 0 { String::new() } else { format!("#{}", same + 1) };
+        let name = string(status.rule, &number);
+        rules.push(status.rule);
+        let (quota, window) = (integer(limit.hits()), limit.period_ms().div_ceil(1_000));
+        let (remaining, seconds) = (integer(status.status.remaining), integer(seconds(status)));
         // Writing to a string does not fail.
-        let _ = write!(policies, "{separator}{name};q={};w={window}", limit.hits());
+        let _ = write!(policies, "{separator}{name};q={quota};w={window}");
         let _ = write!(states, "{separator}{name};r={remaining};t={seconds}");
     }
     let mut headers = vec![];
@@ -95,8 +100,14 @@ fn header(key: &str, value: String) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value, raw_value: Default::default() }
 }
 
-/// A string of RFC 9651, which has only printable ASCII: other bytes as `%XX`, and so is `%`.
-fn string(text: &str) -> String {
+/// An integer of RFC 9651, which has 15 digits at most.
+fn integer(number: u64) -> u64 {
+    number.min(999_999_999_999_999)
+}
+
+/// A string of RFC 9651, which has only printable ASCII: other bytes as `%XX`, and so is `%`. A long
+/// text is shortened; `end` is not.
+fn string(text: &str, end: &str) -> String {
     let mut string = String::from("\"");
     for byte in key::shortened(text).bytes() {
         match byte {
@@ -107,7 +118,7 @@ fn string(text: &str) -> String {
             _ => string.push(char::from(byte)),
         }
     }
-    string + "\""
+    string + end + "\""
 }
 
 #[cfg(test)]
@@ -116,8 +127,8 @@ mod tests {
 
     #[test]
     fn any_name_is_a_string_of_printable_ascii() {
-        assert_eq!(string("tenant=acme/path"), r#""tenant=acme/path""#);
-        assert_eq!(string("a\"b\\c"), r#""a\"b\\c""#);
-        assert_eq!(string("5%\nö"), r#""5%25%0a%c3%b6""#);
+        assert_eq!(string("tenant=acme/path", ""), r#""tenant=acme/path""#);
+        assert_eq!(string("a\"b\\c", ""), r#""a\"b\\c""#);
+        assert_eq!(string("5%\nö", "#2"), r#""5%25%0a%c3%b6#2""#);
     }
 }

@@ -101,6 +101,26 @@ async fn the_draft_s_fields_tell_of_every_limit_that_holds() {
 }
 
 #[tokio::test]
+async fn the_draft_s_fields_are_well_formed_whatever_the_limits() {
+    let yaml = "{domain: edge, descriptors: [{key: user, rate_limit: \
+        [{limit: 9007199254740991, period: 36500d, name: 'a\"b'}, {limit: 5, period: 36500d}]}]}";
+    let served = Served::with(&[yaml], &["--headers", "draft"]);
+    let two = request("edge").about("user", "a").about("user", "b");
+    let answer = served.caller().await.should(&two).await.unwrap();
+    let window = 36_500 * 86_400_u64;
+    let most = 999_999_999_999_999_u64;
+    let policy = |name: &str, quota: u64| format!("\"{name}\";q={quota};w={window}");
+    let policies =
+        [policy("a\\\"b", most), policy("user", 5), policy("a\\\"b#2", most), policy("user#2", 5)];
+    assert_eq!(headers(&answer)["RateLimit-Policy"], policies.join(", "));
+    let names: Vec<_> = answer.statuses.iter().flat_map(|status| &status.current_limit).collect();
+    assert!(
+        names.iter().all(|limit| limit.name.is_empty()),
+        "a quote would end Envoy's: {names:?}"
+    );
+}
+
+#[tokio::test]
 async fn the_draft_tells_a_rejected_caller_when_to_come_again() {
     let once = request("edge").about("once", "a");
     let answer = asked(&["--headers", "draft"], &[once.clone(), once]).await;
