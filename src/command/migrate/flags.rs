@@ -4,14 +4,21 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::Uri;
+
 use super::store;
 use super::values::{Mistakes, Values};
+use crate::period;
 
 /// Where limits are expected whose place nobody knows.
 const LIMITS: &str = "/etc/tidegate";
 
 /// How old a connection may get at most, in this program.
 const AGE_MAX: Duration = Duration::from_secs(86_400);
+
+/// Where collectors listen for OTLP, by gRPC and by HTTP.
+const OTLP_GRPC_PORT: u16 = 4_317;
+const OTLP_HTTP_PORT: u16 = 4_318;
 
 /// What the variables become.
 #[derive(Default)]
@@ -35,6 +42,7 @@ impl Translation {
         translation.switches(values);
         translation.answers(values);
         translation.log(values);
+        translation.traces(values);
         translation
     }
 
@@ -89,7 +97,7 @@ impl Translation {
         if let Some(age) = values.duration("GRPC_MAX_CONNECTION_AGE") {
             self.set("--max-connection-age", spelled(age.min(AGE_MAX)));
             if age > AGE_MAX {
-                self.remark("GRPC_MAX_CONNECTION_AGE", "24h is the most; 0 lets connections stay");
+                self.remark("GRPC_MAX_CONNECTION_AGE", "1d is the most; 0 lets connections stay");
             }
         }
     }
@@ -142,6 +150,22 @@ impl Translation {
         }
     }
 
+    fn traces(&mut self, values: &Values<'_>) {
+        if !values.is_on("TRACING_ENABLED") {
+            return;
+        }
+        let told = values.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+        let told = told.or_else(|| values.text("OTEL_EXPORTER_OTLP_ENDPOINT"));
+        let default = || format!("http://localhost:{OTLP_GRPC_PORT}");
+        self.set("--otlp-endpoint", told.and_then(collector).unwrap_or_else(default));
+        self.set("--otlp-sample", values.text("TRACING_SAMPLING_RATE").unwrap_or("1"));
+        if values.text("TRACING_EXPORTER_PROTOCOL") != Some("grpc") {
+            let what = "spans go by gRPC here, not by HTTP: let the collector listen for OTLP over \
+                gRPC where --otlp-endpoint says";
+            self.before("TRACING_ENABLED", what);
+        }
+    }
+
     fn log(&mut self, values: &Values<'_>) {
         match values.text("LOG_LEVEL") {
             None => {}
@@ -168,14 +192,14 @@ fn folder(values: &Values<'_>) -> PathBuf {
 
 /// Never 0 unless it is, for 0 means that connections may stay.
 fn spelled(age: Duration) -> String {
-    let secs = age.as_secs();
-    if age.subsec_nanos() > 0 {
-        return format!("{}ms", age.as_millis().max(1));
-    }
-    match secs {
-        0 => "0".to_owned(),
-        secs if secs.is_multiple_of(3_600) => format!("{}h", secs / 3_600),
-        secs if secs.is_multiple_of(60) => format!("{}m", secs / 60),
-        secs => format!("{secs}s"),
-    }
+    let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    if age.is_zero() { "0".to_owned() } else { period::format(ms.max(1)) }
+}
+
+/// A collector's address for gRPC, without what stands there for HTTP: a path, a user, port 4318.
+fn collector(endpoint: &str) -> Option<String> {
+    let with_scheme = if endpoint.contains("://") { "" } else { "http://" };
+    let uri: Uri = format!("{with_scheme}{endpoint}").parse().ok()?;
+    let port = uri.port_u16().filter(|port| *port != OTLP_HTTP_PORT).unwrap_or(OTLP_GRPC_PORT);
+    Some(format!("{}://{}:{port}", uri.scheme_str()?, uri.host()?))
 }

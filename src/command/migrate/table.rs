@@ -29,11 +29,12 @@ pub enum Becomes {
 }
 
 /// How names of envoyproxy/ratelimit begin that may be newer than this table.
-pub(super) const PREFIXES: [&str; 10] = [
+pub(super) const PREFIXES: [&str; 11] = [
     "CONFIG_GRPC_",
     "GRPC_",
     "LIMIT_",
     "MEMCACHE_",
+    "OTEL_EXPORTER_OTLP_",
     "PROMETHEUS_",
     "REDIS_",
     "RUNTIME_",
@@ -74,8 +75,9 @@ const TIMEOUT: Becomes = Needless(
     "--store-timeout (15ms) bounds a decision; keep it below the timeout of Envoy's rate limit \
         filter (20ms unless set)",
 );
-const TRACES: Becomes = Needless(
-    "spans go to a collector by OTLP over gRPC: --otlp-endpoint says where to, --otlp-sample how many",
+const TRACED_AS: Becomes = Needless(
+    "OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES name the service in its environment, \
+        as in service.namespace=edge,service.instance.id=a",
 );
 const UPSTREAM_HEADERS: Becomes =
     Missing("headers go to the caller only; the service behind Envoy gets none");
@@ -299,14 +301,24 @@ pub const VARIABLES: &[Variable] = &[
     of("MEMCACHE_SRV", Text, MEMCACHE),
     of("MEMCACHE_SRV_REFRESH", Duration, MEMCACHE),
     of("MEMCACHE_TLS*", Text, MEMCACHE),
+    of(
+        "DESCRIPTOR_KEY_CONFIG",
+        Text,
+        Needless(
+            "limits that requests bring count under the dimension override, without any value, so \
+                that nothing needs to be left out",
+        ),
+    ),
     // Traces.
-    of("TRACING_ENABLED", Switch, TRACES),
-    of("TRACING_SERVICE_NAME", Text, TRACES),
-    of("TRACING_SERVICE_NAMESPACE", Text, TRACES),
-    of("TRACING_SERVICE_INSTANCE_ID", Text, TRACES),
-    of("TRACING_EXPORTER_PROTOCOL", Choice(&["http", "grpc"]), TRACES),
-    of("TRACING_SAMPLING_RATE", Ratio, TRACES),
-    of("OTEL_EXPORTER_OTLP_*", Secret, TRACES),
+    of("TRACING_ENABLED", Switch, Flag("--otlp-endpoint")),
+    of("TRACING_SERVICE_NAME", Text, TRACED_AS),
+    of("TRACING_SERVICE_NAMESPACE", Text, TRACED_AS),
+    of("TRACING_SERVICE_INSTANCE_ID", Text, TRACED_AS),
+    of("TRACING_EXPORTER_PROTOCOL", Choice(&["http", "grpc"]), Flag("--otlp-endpoint")),
+    of("TRACING_SAMPLING_RATE", Ratio, Flag("--otlp-sample")),
+    of("OTEL_EXPORTER_OTLP_ENDPOINT", Secret, Flag("--otlp-endpoint")),
+    of("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Secret, Flag("--otlp-endpoint")),
+    of("OTEL_EXPORTER_OTLP_HEADERS", Secret, Needless("serve reads it too: leave it as it is")),
 ];
 
 /// The row of a variable.

@@ -33,7 +33,7 @@ pub enum Kind {
 /// A value that is what its [`Kind`] allows.
 #[derive(Clone, PartialEq)]
 pub enum Value {
-    /// Also of secrets.
+    /// Also of secrets, and of ratios.
     Text(String),
     /// On or off.
     Switch(bool),
@@ -47,8 +47,6 @@ pub enum Value {
     Choice(&'static str),
     /// A whole number.
     Count(u64),
-    /// A ratio, which becomes no flag.
-    Ratio,
 }
 
 /// All variables that the table has and that are set to something.
@@ -185,7 +183,7 @@ impl Kind {
             Self::Ratio => {
                 let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
                 let ratio: Option<f64> = ratio;
-                ratio.map(|_| Value::Ratio).ok_or("a number from 0 to 1".to_owned())
+                ratio.map(|_| Value::Text(text.to_owned())).ok_or("a number from 0 to 1".to_owned())
             }
             Self::Duration => duration(text)
                 .map(Value::Duration)
