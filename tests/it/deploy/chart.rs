@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use clap::{Arg, CommandFactory};
 use serde_json::{Value, json};
+use tidegate::settings::Cli;
 
 use crate::support::client::limits_folder;
 use crate::support::schema::mistakes_of_manifest;
@@ -247,9 +249,30 @@ fn values_that_would_not_hold_are_refused_with_a_reason() {
         ("limits.files=null", "limits.files is empty"),
         ("limits.files.edge=x", "invalid propertyName 'edge'"),
         ("settings.limits=/tmp", "invalid propertyName 'limits'"),
+        ("settings.on-store-failur=deny", "invalid propertyName 'on-store-failur'"),
+        ("settings.http-cert-file=/tls.crt", "invalid propertyName 'http-cert-file'"),
         ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
     ] {
         let said = refused(&["--set", value]);
         assert!(said.contains(reason), "{value}: {said}");
     }
+}
+
+#[test]
+fn every_flag_is_a_setting_or_has_a_value_of_its_own() {
+    // Probes and Prometheus speak to the HTTP port without TLS.
+    let elsewhere = "limits store store-user store-password-file store-ca-file store-cert-file \
+        store-key-file key-secret-file grpc-addr grpc-cert-file grpc-key-file grpc-client-ca-file \
+        grpc-allow-client-san http-addr http-cert-file http-key-file http-client-ca-file \
+        http-allow-client-san drain-delay drain-timeout help version";
+    let cli = Cli::command();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let flags: BTreeSet<_> = serve.get_arguments().filter_map(Arg::get_long).collect();
+    let schema: Value =
+        serde_json::from_str(&text(&format!("{CHART}/values.schema.json"))).unwrap();
+    let names = &schema["properties"]["settings"]["propertyNames"]["enum"];
+    let settings = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+    let chart: BTreeSet<_> = settings.chain(elsewhere.split_whitespace()).collect();
+    let differing: Vec<_> = flags.symmetric_difference(&chart).collect();
+    assert!(differing.iter().all(|flag| ["help", "version"].contains(flag)), "{differing:?}");
 }
