@@ -75,7 +75,8 @@ impl Limit {
         }
     }
 
-    /// Milliseconds from `now_ms` until the limit is full again; 0 where nothing is used.
+    /// Milliseconds from `now_ms` until all hits are free again; 0 where nothing is used, but for a
+    /// fixed window, which tells what is left of it.
     pub fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
         match self.shape() {
             Shape::FixedWindow => {

@@ -46,7 +46,8 @@ pub enum Enforcement {
     Quota(u8),
 }
 
-/// The most groups of quotas in one request: what a byte numbers beside two other words.
+/// The most groups of quotas in one request: the script gets a group as a byte, of which two values
+/// are taken.
 pub const QUOTA_GROUPS_MAX: usize = 254;
 
 /// The answer of one counter, after the decision.
@@ -56,7 +57,7 @@ pub struct Status {
     pub within_limit: bool,
     /// Single hits that would pass now.
     pub remaining: u64,
-    /// Milliseconds until the limit is full again.
+    /// Milliseconds until all hits of the limit are free again.
     pub reset_after_ms: u64,
     /// Not within the limit: the smallest wait in milliseconds after which the same hits would
     /// fit. `None` where they fit now, and where no wait suffices.

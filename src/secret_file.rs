@@ -19,3 +19,27 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     bytes.truncate(line);
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_without_its_line_end_and_never_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        assert!(read(&path).unwrap_err().contains("No such file"));
+        for text in ["hunter2", "hunter2\n", "hunter2\r\n"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(read(&path).unwrap(), b"hunter2");
+        }
+        fs::write(&path, "hunter2".repeat(1_000)).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(
+            error.contains("is longer than 4096 bytes") && !error.contains("hunter"),
+            "{error}"
+        );
+    }
+}

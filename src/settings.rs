@@ -35,6 +35,7 @@ use crate::key::{KeySecret, Spelling};
 use crate::period::{self, Unit};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
+use crate::secret_file;
 use crate::store::redis::deny;
 
 const STYLES: Styles = Styles::styled()
@@ -210,8 +211,11 @@ impl Serve {
     /// It holds no secret; the message names the flag.
     pub fn spelling(&self) -> Result<Spelling, String> {
         let path = self.key_secret_file.as_ref();
-        let secret = path.map(|path| KeySecret::read(path)).transpose();
-        let secret = secret.map_err(|error| format!("--key-secret-file {error}"))?;
+        let secret = path.map(|path| {
+            let secret = secret_file::read(path)?;
+            KeySecret::of(&secret).map_err(|what| format!("{}: {what}", path.display()))
+        });
+        let secret = secret.transpose().map_err(|error| format!("--key-secret-file {error}"))?;
         Ok(Spelling { secret, ..Spelling::readable("tg") })
     }
 
@@ -351,7 +355,7 @@ fn replicas(text: &str) -> Result<u32, String> {
     u32::try_from(number).map_err(|error| error.to_string())
 }
 
-/// The script addresses requests with two bytes.
+/// More than wait together at any rate that one Redis decides.
 fn batch_max(text: &str) -> Result<usize, String> {
     within(text, 1_024)
 }
@@ -380,7 +384,7 @@ fn threads_max(text: &str) -> Result<usize, String> {
     within(text, 1_024)
 }
 
-/// The script addresses its keys with two bytes, and a descriptor has at most 32 limits.
+/// More than a proxy sends; how many limits they meet is bounded besides.
 fn descriptors_max(text: &str) -> Result<usize, String> {
     within(text, 2_000)
 }

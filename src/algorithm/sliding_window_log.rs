@@ -7,7 +7,7 @@
 //!
 //! The body's first `dead` records have left the period. They stay until they are more than
 //! a quarter of the others (a body that Redis grew has up to twice its bytes, so that this
-//! keeps a hit within 40), so that no request pays for more than a few: the cost of dropping
+//! keeps a hit within 40 bytes), so that no request pays for more than a few: the cost of dropping
 //! them, amortized, is constant. A small body is read and written whole, and holds what counts
 //! and nothing else.
 

@@ -2,12 +2,9 @@
 //! and who reads along learn no personal data, and cannot try out which value a hash is of.
 
 use std::fmt;
-use std::path::Path;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-
-use crate::secret_file;
 
 /// As few bytes as nobody tries out.
 const BYTES_MIN: usize = 16;
@@ -17,15 +14,6 @@ const BYTES_MIN: usize = 16;
 pub struct KeySecret(Hmac<Sha256>);
 
 impl KeySecret {
-    /// The secret in a file, without the line end that it ends with.
-    ///
-    /// # Errors
-    /// The file cannot be read, or holds too little or too much; for people.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let secret = secret_file::read(path)?;
-        Self::of(&secret).map_err(|what| format!("{}: {what}", path.display()))
-    }
-
     /// This secret.
     ///
     /// # Errors
@@ -63,7 +51,6 @@ impl fmt::Debug for KeySecret {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
 
     use super::*;
 
@@ -85,24 +72,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_secret_is_refused_and_not_repeated() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        let error = KeySecret::read(&path).unwrap_err();
-        assert!(error.contains("No such file"), "{error}");
-        let cases: [(&[u8], &str); 3] = [
-            (b"hunter2\n", "holds 7 bytes, and a secret needs at least 16"),
-            (b"\n", "holds 0 bytes"),
-            (&[b'x'; 5_000], "is longer than 4096 bytes"),
-        ];
-        for (bytes, told) in cases {
-            fs::write(&path, bytes).unwrap();
-            let error = KeySecret::read(&path).unwrap_err();
-            assert!(error.contains(told) && !error.contains("hunter2"), "{error}");
-        }
-        fs::write(&path, [SECRET, b"\n"].concat()).unwrap();
-        let read = KeySecret::read(&path).unwrap();
-        assert_eq!(read.hash("a", "b"), KeySecret::of(SECRET).unwrap().hash("a", "b"));
-        assert_eq!(format!("{read:?}"), "***");
+    fn a_short_secret_is_refused_and_none_is_repeated() {
+        let error = KeySecret::of(b"hunter2").unwrap_err();
+        assert!(error.contains("holds 7 bytes, and a secret needs at least 16"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+        assert_eq!(format!("{:?}", KeySecret::of(SECRET).unwrap()), "***");
     }
 }

@@ -24,7 +24,7 @@ pub struct LoadError {
     pub message: String,
 }
 
-/// All mistakes of all files, sorted by file, line and column; never empty.
+/// All mistakes of all files, sorted by file, line and column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadErrors {
     errors: Vec<LoadError>,

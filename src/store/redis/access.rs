@@ -64,13 +64,6 @@ impl Access {
         with_provider(config, credentials)
     }
 
-    /// How to reach one of the sentinels alone; `None` where there are none.
-    pub fn config_of_sentinel(&self, node: &HostPort) -> Option<Config> {
-        let Topology::Sentinel(sentinel) = self.topology() else { return None };
-        let config = self.config(ServerConfig::Centralized { server: fred_server(node) });
-        Some(with_provider(config, Some(&sentinel.sentinel_credentials)))
-    }
-
     /// How to reach the server that sentinels name, by a client that follows it; `None` where there are
     /// no sentinels. The password is read now: of sentinels the client cannot tell whom it asks for.
     ///
@@ -204,8 +197,6 @@ mod tests {
             (all.username.clone(), all.password.clone(), all.database),
             (Some("u".to_owned()), Some("p".to_owned()), Some(2),)
         );
-        let one = access.config_of_sentinel(&node("a", 26_379)).unwrap();
-        assert_eq!((login(&one).await, one.database), (known("s", "t"), None));
         let named = access.config_of(&node("10.0.0.9", 6_379));
         assert_eq!((login(&named).await, named.database), (known("u", "p"), Some(2)));
     }
@@ -214,7 +205,6 @@ mod tests {
     fn only_sentinels_have_a_sentinels_config() {
         let access = access("redis-cluster://a");
         assert!(access.sentinel_config().unwrap().is_none());
-        assert!(access.config_of_sentinel(&node("a", 1)).is_none());
     }
 
     #[test]

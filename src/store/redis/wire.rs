@@ -179,7 +179,9 @@ fn decimal(number: Option<impl std::fmt::Display>) -> Bytes {
     text.into()
 }
 
+/// An index that the script reads from two bytes; what a run may have keeps it below.
 fn push_index(plan: &mut Vec<u8>, index: usize) {
+    debug_assert!(u16::try_from(index).is_ok(), "{index} does not fit two bytes");
     plan.extend_from_slice(&index.to_le_bytes()[..2]);
 }
 
