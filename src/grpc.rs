@@ -35,16 +35,16 @@ pub struct Grpc {
     service: Service,
     bounds: Bounds,
     style: Style,
-    shared: Shared,
+    budgets: CallBudgets,
 }
 
-/// What the services of all threads share.
+/// Memory for the calls of all threads.
 #[derive(Clone)]
-pub struct Shared {
+pub struct CallBudgets {
     /// For messages that arrive slowly.
-    pub budget: MemoryBudget,
+    pub slow_messages: MemoryBudget,
     /// For calls that are open.
-    pub open: MemoryBudget,
+    pub open_calls: MemoryBudget,
 }
 
 /// How a call's message becomes a request.
@@ -54,14 +54,14 @@ type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;
 pub type Answering = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
 impl Grpc {
-    /// Takes calls within `bounds`, as many at once as `shared` allows. Envoy is answered in `style`.
-    pub const fn new(service: Service, bounds: Bounds, style: Style, shared: Shared) -> Self {
-        Self { service, bounds, style, shared }
+    /// Takes calls within `bounds`, in as much memory as `budgets` allow. Envoy is answered in `style`.
+    pub const fn new(service: Service, bounds: Bounds, style: Style, budgets: CallBudgets) -> Self {
+        Self { service, bounds, style, budgets }
     }
 
     /// For the calls of one connection.
     pub fn calls(&self) -> Calls {
-        Calls::new(self.shared.open.clone())
+        Calls::new(self.budgets.open_calls.clone())
     }
 
     /// Counts what is sent away.
@@ -124,7 +124,7 @@ impl Grpc {
         write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
         occasion: Occasion,
     ) -> Response<ResponseBody> {
-        let arriving = Arriving::new(call.into_body(), self.shared.budget.clone());
+        let arriving = Arriving::new(call.into_body(), self.budgets.slow_messages.clone());
         let message = match message::receive(arriving).await {
             Ok(message) => message,
             Err(status) => return status.into_http(),

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::clock::moment;
 use crate::envoy::Style;
 use crate::limit::{Limit, Shape};
+use crate::metrics::InUse;
 use crate::period;
 use crate::request::Bounds;
 use crate::rules::{Domain, Role, Rule, RuleLimit};
@@ -24,7 +25,7 @@ mod top;
 pub type IsLeaving = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// How many calls are being decided, and how many connections there are on the gRPC port.
-pub type InUse = Box<dyn Fn() -> (usize, usize) + Send + Sync>;
+pub type CountInUse = Box<dyn Fn() -> InUse + Send + Sync>;
 
 /// What the pages show, and how they decide.
 pub struct Pages {
@@ -37,7 +38,7 @@ pub struct Pages {
     /// The service is not ready while it is.
     pub is_leaving: IsLeaving,
     /// For metrics.
-    pub in_use: InUse,
+    pub in_use: CountInUse,
 }
 
 /// The router over all pages.
@@ -79,8 +80,7 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
 
 async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let service = &pages.service;
-    let (calls, connections) = (pages.in_use)();
-    service.metrics().in_use(calls, connections);
+    service.metrics().in_use((pages.in_use)());
     let memory = service.store().memory();
     service.metrics().memory(memory.keys(), memory.evicted());
     let metrics = service.metrics().clone();

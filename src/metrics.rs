@@ -98,6 +98,15 @@ pub struct Metrics {
     pub top: Arc<Top>,
 }
 
+/// What there is of that is bounded.
+#[derive(Clone, Copy, Debug)]
+pub struct InUse {
+    /// Calls that are being decided.
+    pub calls: usize,
+    /// Connections on the gRPC port.
+    pub connections: usize,
+}
+
 /// What was sent away for want of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
@@ -276,7 +285,7 @@ impl Metrics {
 
     /// Notes how many calls are being decided, and how many connections there are.
     #[allow(clippy::cast_precision_loss)] // counts
-    pub fn in_use(&self, calls: usize, connections: usize) {
+    pub fn in_use(&self, InUse { calls, connections }: InUse) {
         self.in_flight.set(calls as f64);
         self.connections.set(connections as f64);
     }

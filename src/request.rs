@@ -37,7 +37,7 @@ pub struct Request {
     text: String,
     domain: Span,
     entries: Vec<Entry>,
-    descriptors: Vec<Place>,
+    descriptors: Vec<DescriptorHead>,
     /// Limits that it brings, by their descriptor's index.
     limits: Vec<(usize, Limit)>,
     /// What a descriptor takes that names no hits.
@@ -60,7 +60,7 @@ struct Entry {
 
 /// What a request holds of a descriptor.
 #[derive(Clone, Debug)]
-struct Place {
+struct DescriptorHead {
     /// Its entries are those from here to the next descriptor's.
     first_entry: u32,
     hits: Option<u64>,
@@ -132,7 +132,8 @@ impl Request {
     /// One of them.
     pub(crate) fn descriptor(&self, at: usize) -> Descriptor<'_> {
         let place = &self.descriptors[at];
-        let last = self.descriptors.get(at + 1).map_or(self.entries.len(), Place::first_entry);
+        let last =
+            self.descriptors.get(at + 1).map_or(self.entries.len(), DescriptorHead::first_entry);
         let takes = if place.refund { Mode::Refund } else { Mode::Take };
         Descriptor {
             entries: Entries { text: &self.text, rest: &self.entries[place.first_entry()..last] },
@@ -143,7 +144,7 @@ impl Request {
     }
 }
 
-impl Place {
+impl DescriptorHead {
     const fn first_entry(&self) -> usize {
         self.first_entry as usize
     }
@@ -217,7 +218,7 @@ impl<'b> Draft<'b> {
             return refuse("descriptors", format!("are over the most, {max}"));
         }
         let first_entry = u32::try_from(self.request.entries.len()).unwrap_or(u32::MAX);
-        let place = Place { first_entry, hits, refund: false };
+        let place = DescriptorHead { first_entry, hits, refund: false };
         self.request.descriptors.push(place);
         Ok(())
     }
@@ -228,7 +229,7 @@ impl<'b> Draft<'b> {
     /// There are too many, its key is empty, or a text is too long.
     pub fn entry(&mut self, key: &str, value: &str) -> Result<(), RequestError> {
         let at = self.request.descriptors.len().saturating_sub(1);
-        let first = self.request.descriptors.last().map_or(0, Place::first_entry);
+        let first = self.request.descriptors.last().map_or(0, DescriptorHead::first_entry);
         let entry = self.request.entries.len() - first;
         if entry >= self.bounds.entries_max {
             let max = self.bounds.entries_max;

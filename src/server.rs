@@ -29,7 +29,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::clock::{Clock, Stopwatch, SystemClock};
-use crate::grpc::Shared;
+use crate::grpc::CallBudgets;
 use crate::grpc::body::ARRIVAL_MAX;
 use crate::grpc::calls::{CALL_BYTES, LOOKS_MAX};
 use crate::grpc::routes::Routes;
@@ -104,12 +104,13 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
     let (log, log_guard) = parts::decision_log(&settings.log, &metrics).unzip();
-    let budget = MemoryBudget::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
-    let open = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
-    let open = MemoryBudget::new(open, metrics.shed(Shed::OpenCalls).clone());
-    let (calls, places) = (Shared { budget, open }, grpc.places());
+    let slow_messages = MemoryBudget::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
+    let open_calls = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
+    let open_calls = MemoryBudget::new(open_calls, metrics.shed(Shed::OpenCalls).clone());
+    let (budgets, connections) = (CallBudgets { slow_messages, open_calls }, grpc.connections());
     let tracing = parts::tracing(&settings.traces, &metrics)?;
-    let parts = Parts { settings, rules, metrics, stores, in_flight, calls, places, log, tracing };
+    let parts =
+        Parts { settings, rules, metrics, stores, in_flight, budgets, connections, log, tracing };
     let parts = Arc::new(parts);
     let service = Arc::new(parts.service()?);
     // A store that is there answers within this; without one the service starts too.
@@ -162,7 +163,8 @@ impl Bound {
         let router = http::router(Arc::new(pages));
         let unread =
             MemoryBudget::new(UNREAD_PAGES_MAX, self.parts.metrics.shed(Shed::Pages).clone());
-        let answers = Answers { router, messages: self.parts.calls.budget.clone(), unread };
+        let answers =
+            Answers { router, messages: self.parts.budgets.slow_messages.clone(), unread };
         let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
         let Connections { drain_delay, drain_timeout, .. } = self.parts.settings.connections;

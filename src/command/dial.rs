@@ -28,12 +28,12 @@ pub(super) type Stream = Either<Wire, Box<TlsStream<Wire>>>;
 /// Where a service is, and how to reach it.
 #[derive(Clone)]
 pub(super) struct Target {
-    place: Place,
+    destination: Destination,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
 #[derive(Clone)]
-enum Place {
+enum Destination {
     Tcp(String),
     Unix(String),
 }
@@ -50,16 +50,16 @@ impl Target {
             Some(rest) => (rest, true),
             None => (addr.strip_prefix("http://").unwrap_or(addr), false),
         };
-        let place = match rest.strip_prefix("unix:") {
-            Some(path) => Place::Unix(path.strip_prefix("//").unwrap_or(path).to_owned()),
-            None => Place::Tcp(rest.trim_end_matches('/').to_owned()),
+        let destination = match rest.strip_prefix("unix:") {
+            Some(path) => Destination::Unix(path.strip_prefix("//").unwrap_or(path).to_owned()),
+            None => Destination::Tcp(rest.trim_end_matches('/').to_owned()),
         };
         let tls = (https || files.is_some()).then(|| {
             let mut config = client_config(&files.unwrap_or_default(), &FLAGS)?;
             config.alpn_protocols = vec![protocol.to_vec()];
-            Ok::<_, String>((TlsConnector::from(Arc::new(config)), place.name()?))
+            Ok::<_, String>((TlsConnector::from(Arc::new(config)), destination.name()?))
         });
-        Ok(Self { tls: tls.transpose()?, place })
+        Ok(Self { tls: tls.transpose()?, destination })
     }
 
     /// Connects.
@@ -73,9 +73,9 @@ impl Target {
     }
 
     async fn dial(&self) -> io::Result<Stream> {
-        let wire = match &self.place {
-            Place::Tcp(addr) => Either::Left(TcpStream::connect(addr).await?),
-            Place::Unix(path) => Either::Right(UnixStream::connect(path).await?),
+        let wire = match &self.destination {
+            Destination::Tcp(addr) => Either::Left(TcpStream::connect(addr).await?),
+            Destination::Unix(path) => Either::Right(UnixStream::connect(path).await?),
         };
         match &self.tls {
             None => Ok(Either::Left(wire)),
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl Destination {
     /// Whom the certificate is to name.
     fn name(&self) -> Result<ServerName<'static>, String> {
         let host = match self {

@@ -18,7 +18,7 @@ use crate::settings::{Migrate, Origin};
 pub use self::flags::Translation;
 pub use self::table::{Becomes, VARIABLES, Variable};
 pub use self::values::{Kind, Mistakes, Value, Values};
-pub use self::vars::{Place, Var, Vars};
+pub use self::vars::{Source, Var, Vars};
 
 /// Prints the flags, and below them, as comments of a shell, what else there is to know.
 ///

@@ -6,7 +6,7 @@
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message};
 
-use super::{Bounds, Draft, Place, Request, RequestError, refuse};
+use super::{Bounds, DescriptorHead, Draft, Request, RequestError, refuse};
 use crate::decide::Mode;
 use crate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 use crate::period::Unit;
@@ -142,7 +142,7 @@ fn read_descriptor(
     Ok(())
 }
 
-fn last<'d>(draft: &'d mut Draft<'_>) -> &'d mut Place {
+fn last<'d>(draft: &'d mut Draft<'_>) -> &'d mut DescriptorHead {
     let at = draft.request.descriptors.len() - 1;
     &mut draft.request.descriptors[at]
 }

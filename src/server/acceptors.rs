@@ -18,21 +18,21 @@ pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Acceptor, Acc
     let ports = &settings.ports;
     let grpc_tls = tls(ports.grpc()?, b"h2", metrics)?;
     let http_tls = tls(ports.http()?, b"http/1.1", metrics)?;
-    let places = ConnectionLimit::new(settings.connections.max_connections);
-    let grpc = acceptor(("--grpc-addr", &ports.grpc_addr), grpc_tls, places, metrics)?;
-    let places = ConnectionLimit::new(CONNECTIONS_MAX);
-    let http = acceptor(("--http-addr", &ports.http_addr), http_tls, places, metrics)?;
+    let connections = ConnectionLimit::new(settings.connections.max_connections);
+    let grpc = acceptor(("--grpc-addr", &ports.grpc_addr), grpc_tls, connections, metrics)?;
+    let connections = ConnectionLimit::new(CONNECTIONS_MAX);
+    let http = acceptor(("--http-addr", &ports.http_addr), http_tls, connections, metrics)?;
     Ok((grpc, http))
 }
 
 fn acceptor(
     (flag, address): (&str, &Address),
     tls: Option<Arc<Tls>>,
-    places: ConnectionLimit,
+    connections: ConnectionLimit,
     metrics: &Metrics,
 ) -> Result<Acceptor, String> {
     let listener = Listener::open(flag, address)?;
-    Ok(Acceptor::new(listener, tls, places, metrics.shed(Shed::Connections).clone()))
+    Ok(Acceptor::new(listener, tls, connections, metrics.shed(Shed::Connections).clone()))
 }
 
 fn tls(

@@ -1,4 +1,4 @@
-//! Where connections come in: as many as there are places for.
+//! Where connections come in: no more than there may be at once.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 pub(super) struct Acceptor {
     listener: Listener,
     tls: Option<Arc<Tls>>,
-    places: ConnectionLimit,
+    connections: ConnectionLimit,
     refused: Counter,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct ConnectionLimit {
     max: usize,
 }
 
-/// A connection and its place, which is free again when it is dropped.
+/// A connection, and the permit to have it.
 pub(super) struct Accepted {
     stream: Stream,
     tls: Option<Arc<Tls>>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 /// The bytes of a connection, in TLS or not.
@@ -47,29 +47,30 @@ impl ConnectionLimit {
         Self { free: Arc::new(Semaphore::new(max)), max }
     }
 
-    /// How many are taken.
+    /// How many there are.
     pub(super) fn taken(&self) -> usize {
         self.max.saturating_sub(self.free.available_permits())
     }
 }
 
 impl Acceptor {
-    /// Serves what `listener` gets. Who comes when all `places` are taken is sent away, and counted.
+    /// Serves what `listener` gets. Who comes when there are as many `connections`
+    /// as there may be is sent away, and counted.
     pub(super) const fn new(
         listener: Listener,
         tls: Option<Arc<Tls>>,
-        places: ConnectionLimit,
+        connections: ConnectionLimit,
         refused: Counter,
     ) -> Self {
-        Self { listener, tls, places, refused }
+        Self { listener, tls, connections, refused }
     }
 
     pub(super) fn address(&self) -> io::Result<Address> {
         self.listener.address()
     }
 
-    pub(super) fn places(&self) -> ConnectionLimit {
-        self.places.clone()
+    pub(super) fn connections(&self) -> ConnectionLimit {
+        self.connections.clone()
     }
 
     /// The next connection.
@@ -94,28 +95,28 @@ impl Acceptor {
 
     /// Closes, and gives the connections that wait.
     pub(super) fn close(self) -> Vec<Accepted> {
-        let Self { listener, tls, places, refused } = self;
+        let Self { listener, tls, connections, refused } = self;
         let waiting = listener.close();
-        let admit = |stream| admit(stream, tls.clone(), &places, &refused);
+        let admit = |stream| admit(stream, tls.clone(), &connections, &refused);
         waiting.into_iter().filter_map(admit).collect()
     }
 
     fn admit(&self, stream: Stream) -> Option<Accepted> {
-        admit(stream, self.tls.clone(), &self.places, &self.refused)
+        admit(stream, self.tls.clone(), &self.connections, &self.refused)
     }
 }
 
 fn admit(
     stream: Stream,
     tls: Option<Arc<Tls>>,
-    places: &ConnectionLimit,
+    connections: &ConnectionLimit,
     refused: &Counter,
 ) -> Option<Accepted> {
-    let Ok(place) = Arc::clone(&places.free).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&connections.free).try_acquire_owned() else {
         refused.increment(1);
         return None;
     };
-    Some(Accepted { stream, tls, place })
+    Some(Accepted { stream, tls, permit })
 }
 
 impl Accepted {
@@ -128,6 +129,6 @@ impl Accepted {
             None => Either::Left(wire),
             Some(tls) => Either::Right(Box::new(tls.accept(wire).await.ok()?)),
         };
-        Some((connection, self.place))
+        Some((connection, self.permit))
     }
 }

@@ -8,9 +8,9 @@ use tracing_appender::non_blocking::WorkerGuard;
 use super::CONNECT_MAX;
 use super::listen::ConnectionLimit;
 use crate::clock::SystemClock;
-use crate::grpc::{Grpc, Shared as Calls};
+use crate::grpc::{CallBudgets, Grpc};
 use crate::http::{IsLeaving, Pages};
-use crate::metrics::Metrics;
+use crate::metrics::{InUse, Metrics};
 use crate::service::{DecisionLog, Rules, Service};
 use crate::settings::{Log, Serve, Traces};
 use crate::store::Store;
@@ -26,8 +26,8 @@ pub(super) struct Parts {
     pub(super) metrics: Metrics,
     pub(super) stores: Stores,
     pub(super) in_flight: Arc<Semaphore>,
-    pub(super) calls: Calls,
-    pub(super) places: ConnectionLimit,
+    pub(super) budgets: CallBudgets,
+    pub(super) connections: ConnectionLimit,
     pub(super) log: Option<Arc<DecisionLog>>,
     pub(super) tracing: Option<Arc<Tracing>>,
 }
@@ -104,9 +104,12 @@ impl Parts {
 
     pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {
         let (bounds, style) = (self.settings.bounds(), self.settings.style());
-        let (places, calls) = (self.places.clone(), Arc::clone(&self.in_flight));
+        let (connections, calls) = (self.connections.clone(), Arc::clone(&self.in_flight));
         let calls_max = self.settings.max_in_flight;
-        let in_use = move || (calls_max - calls.available_permits(), places.taken());
+        let in_use = move || InUse {
+            calls: calls_max - calls.available_permits(),
+            connections: connections.taken(),
+        };
         Pages { service, bounds, style, is_leaving, in_use: Box::new(in_use) }
     }
 
@@ -114,6 +117,6 @@ impl Parts {
         let service = self.service()?;
         // As long as a first decision would wait, but calls that need no store wait for this too.
         let _ = service.store().connected(self.settings.store_timeout.min(CONNECT_MAX)).await;
-        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), self.calls.clone()))
+        Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), self.budgets.clone()))
     }
 }

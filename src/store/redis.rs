@@ -124,15 +124,15 @@ impl RedisStore {
         asks: &Arc<Vec<Ask>>,
         occasion: Occasion,
     ) -> Result<Decision, StoreError> {
-        let place = |ask: &Ask| self.route.place(ask.key.as_bytes());
-        let first = asks.first().map_or(0, place);
-        if asks.iter().skip(1).all(|ask| place(ask) == first) {
+        let partition = |ask: &Ask| self.route.partition(ask.key.as_bytes());
+        let first = asks.first().map_or(0, partition);
+        if asks.iter().skip(1).all(|ask| partition(ask) == first) {
             return self.route.target(first).decide(Arc::clone(asks), occasion).await;
         }
-        let part = |(place, places): (usize, Vec<usize>)| Part {
-            target: self.route.target(place),
-            asks: Arc::new(places.iter().map(|at| asks[*at].clone()).collect()),
-            places,
+        let part = |(partition, positions): (usize, Vec<usize>)| Part {
+            target: self.route.target(partition),
+            asks: Arc::new(positions.iter().map(|at| asks[*at].clone()).collect()),
+            positions,
         };
         let parts = self.parts(asks).into_iter().map(part).collect();
         // A task of its own: what was taken is given back though the caller may be gone.
@@ -140,14 +140,14 @@ impl RedisStore {
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
-    /// Which asks each place has.
+    /// Which asks each partition has.
     fn parts(&self, asks: &[Ask]) -> Vec<(usize, Vec<usize>)> {
         let mut parts: Vec<(usize, Vec<usize>)> = Vec::new();
         for (at, ask) in asks.iter().enumerate() {
-            let place = self.route.place(ask.key.as_bytes());
-            match parts.iter_mut().find(|(other, _)| *other == place) {
-                Some((_, places)) => places.push(at),
-                None => parts.push((place, vec![at])),
+            let partition = self.route.partition(ask.key.as_bytes());
+            match parts.iter_mut().find(|(other, _)| *other == partition) {
+                Some((_, positions)) => positions.push(at),
+                None => parts.push((partition, vec![at])),
             }
         }
         parts
@@ -231,8 +231,8 @@ impl RedisStore {
         let charges = self.shared.fallback.take_charges();
         let hits: u64 = charges.iter().map(|charge| charge.hits).sum();
         let request = |charge: &Ask| {
-            let place = self.route.place(charge.key.as_bytes());
-            (self.route.target(place), Arc::new(vec![charge.clone()]))
+            let partition = self.route.partition(charge.key.as_bytes());
+            (self.route.target(partition), Arc::new(vec![charge.clone()]))
         };
         let (mut failed, lost) = (0, self.shared.fallback.take_lost());
         for some in charges.chunks(CHARGES_MAX) {
@@ -255,12 +255,12 @@ impl RedisStore {
     /// # Errors
     /// Redis could not be asked or refused.
     pub async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
-        let mut by_place: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
         for key in keys {
-            by_place.entry(self.route.place(key)).or_default().push(key);
+            by_partition.entry(self.route.partition(key)).or_default().push(key);
         }
-        for (place, keys) in by_place {
-            self.route.remove(place, &keys).await?;
+        for (partition, keys) in by_partition {
+            self.route.remove(partition, &keys).await?;
         }
         Ok(())
     }

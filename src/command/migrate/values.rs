@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::table::{self, Variable};
-use super::vars::{Place, Var, Vars};
+use super::vars::{Source, Var, Vars};
 
 /// What a value may be, as envoyproxy/ratelimit reads it.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub enum Value {
 /// All variables that the table has and that are set to something.
 pub struct Values<'v> {
     by_name: BTreeMap<&'static str, Value>,
-    places: BTreeMap<&'static str, &'v Place>,
+    sources: BTreeMap<&'static str, &'v Source>,
 }
 
 /// Everything that is wrong, each with its line in the file, or 0.
@@ -62,13 +62,13 @@ pub struct Mistakes(Vec<(usize, String)>);
 impl<'v> Values<'v> {
     /// Checks all variables that the table has; those that are set to nothing are as if not set.
     pub fn of(vars: &'v Vars, mistakes: &mut Mistakes) -> Self {
-        let mut values = Self { by_name: BTreeMap::new(), places: BTreeMap::new() };
+        let mut values = Self { by_name: BTreeMap::new(), sources: BTreeMap::new() };
         for (name, var) in vars.iter().filter(|(_, var)| !var.value.trim().is_empty()) {
             let Some(variable) = table::find(name) else { continue };
-            values.places.insert(variable.name, &var.place);
+            values.sources.insert(variable.name, &var.source);
             match variable.kind.read(var.value.trim()) {
                 Ok(value) => drop(values.by_name.insert(variable.name, value)),
-                Err(allowed) => mistakes.add(&var.place, &refused(variable, var, &allowed)),
+                Err(allowed) => mistakes.add(&var.source, &refused(variable, var, &allowed)),
             }
         }
         values
@@ -126,17 +126,17 @@ impl<'v> Values<'v> {
 
     /// Reports what is wrong with a variable, after its name.
     pub fn refuse(&self, name: &str, message: &str, mistakes: &mut Mistakes) {
-        let place = self.places.get(name).map_or(&Place::Environment, |place| *place);
-        mistakes.add(place, &format!("{name} {message}"));
+        let source = self.sources.get(name).map_or(&Source::Environment, |source| *source);
+        mistakes.add(source, &format!("{name} {message}"));
     }
 }
 
 impl Mistakes {
     /// Adds one, and where it was found.
-    fn add(&mut self, place: &Place, message: &str) {
-        self.0.push(match place {
-            Place::Environment => (0, message.to_owned()),
-            Place::Line(_, line) => (*line, format!("{place}: {message}")),
+    fn add(&mut self, source: &Source, message: &str) {
+        self.0.push(match source {
+            Source::Environment => (0, message.to_owned()),
+            Source::Line(_, line) => (*line, format!("{source}: {message}")),
         });
     }
 

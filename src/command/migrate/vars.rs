@@ -28,12 +28,12 @@ pub struct Var {
     /// Its text; a password may be in it.
     pub value: String,
     /// Where it is set.
-    pub place: Place,
+    pub source: Source,
 }
 
 /// Where a variable is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Source {
     /// In the environment of this process.
     Environment,
     /// In a line of a file, or a record, counted from 1.
@@ -44,7 +44,7 @@ impl Vars {
     /// Those of this process whose names and values are UTF-8.
     pub fn of_this_process() -> Self {
         let pairs = env::vars_os().filter_map(|(name, value)| {
-            let var = Var { value: value.into_string().ok()?, place: Place::Environment };
+            let var = Var { value: value.into_string().ok()?, source: Source::Environment };
             Some((name.into_string().ok()?, var))
         });
         Self { by_name: pairs.collect() }
@@ -78,12 +78,12 @@ impl Vars {
             if text.contains('\0') { ('\0', record) } else { ('\n', line) };
         let (mut vars, mut mistakes) = (Self::default(), vec![]);
         for (number, line) in (1..).zip(text.split(end)) {
-            let place = Place::Line(name.to_owned(), number);
+            let source = Source::Line(name.to_owned(), number);
             let added = read(line).map_err(str::to_owned).and_then(|pair| match pair {
                 None => Ok(()),
-                Some((name, value)) => vars.add(name, Var { value, place: place.clone() }),
+                Some((name, value)) => vars.add(name, Var { value, source: source.clone() }),
             });
-            mistakes.extend(added.err().map(|error| format!("{place}: {error}")));
+            mistakes.extend(added.err().map(|error| format!("{source}: {error}")));
         }
         if mistakes.is_empty() { Ok(vars) } else { Err(shortened(mistakes)) }
     }
@@ -95,15 +95,15 @@ impl Vars {
 
     fn add(&mut self, name: &str, var: Var) -> Result<(), String> {
         if let Some(earlier) = self.by_name.get(name).filter(|earlier| earlier.value != var.value) {
-            let place = &earlier.place;
-            return Err(format!("{name} is set again, to something else than at {place}"));
+            let source = &earlier.source;
+            return Err(format!("{name} is set again, to something else than at {source}"));
         }
         self.by_name.insert(name.to_owned(), var);
         Ok(())
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment => f.write_str("environment"),

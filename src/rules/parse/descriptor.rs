@@ -36,11 +36,11 @@ pub(super) struct Tree {
     pub(super) rules: Vec<Rule>,
     pub(super) root: Level,
     /// Where each rule's values stand.
-    places: Vec<Place>,
+    locations: Vec<Location>,
 }
 
 /// Where a rule stands.
-struct Place {
+struct Location {
     file: Box<Path>,
     at: Position,
 }
@@ -116,7 +116,7 @@ impl Reader<'_, '_, '_> {
         let at = names.map_or(node.at, |names| names.at);
         let index = self.tree.rules.len();
         self.tree.rules.push(rule);
-        self.tree.places.push(Place { file: self.report.file.into(), at });
+        self.tree.locations.push(Location { file: self.report.file.into(), at });
         if let Some(list) = fields.get("descriptors") {
             let mut below = Level::default();
             self.read_level(&list.value, Above { path: &path, steps: &steps }, &mut below);
@@ -171,9 +171,9 @@ impl Reader<'_, '_, '_> {
     }
 
     fn place_of(&self, rule: usize) -> String {
-        match self.tree.places.get(rule) {
+        match self.tree.locations.get(rule) {
             Some(place) if *place.file == *self.report.file => format!("at line {}", place.at.line),
-            Some(Place { file, at }) => format!("at {}:{}", file.display(), at.line),
+            Some(Location { file, at }) => format!("at {}:{}", file.display(), at.line),
             None => String::new(),
         }
     }

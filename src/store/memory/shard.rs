@@ -19,7 +19,7 @@ pub(super) struct Shard {
     slots: Slots,
     free: Vec<u32>,
     /// Its first entry is valid.
-    queue: BinaryHeap<Reverse<Entry>>,
+    queue: BinaryHeap<Reverse<Queued>>,
 }
 
 /// Slots in chunks: growing moves none of them, and leaves no half of a doubled array empty.
@@ -36,7 +36,7 @@ struct Slot {
     /// The key's name; its text is not kept.
     hash: u128,
     state: State,
-    /// From when the state no longer matters, and the grace behind it; at most [`Entry::MS_MAX`].
+    /// From when the state no longer matters, and the grace behind it; at most [`Queued::MS_MAX`].
     idle_ms: u64,
     /// The moment of the slot's valid entry in the queue; never after `idle_ms`.
     queued_ms: u64,
@@ -45,13 +45,13 @@ struct Slot {
 /// What the queue holds: a moment in 6 bytes and a slot in 3, biggest first, so that entries sort as
 /// their bytes do. An entry is valid while its slot names its moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry([u8; 9]);
+struct Queued([u8; 9]);
 
-impl Entry {
+impl Queued {
     /// The last moment that fits 6 bytes, in the year 10889: a state that matters longer is due then.
     const MS_MAX: u64 = (1 << 48) - 1;
 
-    /// Of a moment up to [`Entry::MS_MAX`]; a shard has room for 16 million states.
+    /// Of a moment up to [`Queued::MS_MAX`]; a shard has room for 16 million states.
     fn new(ms: u64, slot: u32) -> Self {
         let mut bytes = [0; 9];
         bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
@@ -126,7 +126,7 @@ impl Shard {
             slot.idle_ms = idle_ms(ask, &slot.state, now_ms);
             if slot.idle_ms < slot.queued_ms {
                 slot.queued_ms = slot.idle_ms;
-                self.queue.push(Reverse(Entry::new(slot.idle_ms, index)));
+                self.queue.push(Reverse(Queued::new(slot.idle_ms, index)));
                 self.compact_queue();
             }
         }
@@ -152,7 +152,7 @@ impl Shard {
         let slot = &mut self.slots[entry.slot()];
         if slot.idle_ms > entry.ms() && slot.idle_ms > until_ms.min(next_ms) {
             slot.queued_ms = slot.idle_ms;
-            self.queue.push(Reverse(Entry::new(slot.idle_ms, entry.slot())));
+            self.queue.push(Reverse(Queued::new(slot.idle_ms, entry.slot())));
             return None;
         }
         let idle_ms = slot.idle_ms;
@@ -182,7 +182,7 @@ impl Shard {
         };
         let slots = &self.slots;
         self.table.insert_unique(lower(hash), index, |index| lower(slots[*index].hash));
-        self.queue.push(Reverse(Entry::new(idle_ms, index)));
+        self.queue.push(Reverse(Queued::new(idle_ms, index)));
         self.compact_queue();
     }
 
@@ -206,7 +206,7 @@ impl Shard {
         if self.queue.len() > 2 * self.slots.len as usize + 64 {
             let slots = (0..).zip(self.slots.chunks.iter().flatten());
             let queued = slots.filter(|(_, slot)| slot.queued_ms < u64::MAX);
-            let entries = queued.map(|(index, slot)| Entry::new(slot.queued_ms, index));
+            let entries = queued.map(|(index, slot)| Queued::new(slot.queued_ms, index));
             self.queue = entries.map(Reverse).collect();
         }
     }
@@ -214,7 +214,7 @@ impl Shard {
 
 /// When a state that is left now is idle, and the grace behind it.
 fn idle_ms(ask: &Ask, state: &State, now_ms: u64) -> u64 {
-    (now_ms + ask.limit.keep_ms(state, now_ms) + GRACE_MS).min(Entry::MS_MAX)
+    (now_ms + ask.limit.keep_ms(state, now_ms) + GRACE_MS).min(Queued::MS_MAX)
 }
 
 /// What the table takes of a key's name.

@@ -1,8 +1,8 @@
 //! Which of several independent servers has a hash tag: consistent hashing.
 //!
-//! Each server stands on a ring of 64-bit numbers at [`POINTS`] places, `hash("HOST:PORT#i")` for i
-//! from 0, in decimal; a tag belongs to the server at the first place that is not below `hash(tag)`,
-//! or at the lowest place of all where there is none. Where two servers share a place, the name that
+//! Each server stands on a ring of 64-bit numbers at [`POINTS`] positions, `hash("HOST:PORT#i")` for i
+//! from 0, in decimal; a tag belongs to the server at the first position that is not below `hash(tag)`,
+//! or at the lowest position of all where there is none. Where two servers share a position, the name that
 //! comes first in the order of bytes has it. So the order in which servers are named means nothing, and
 //! one more server takes 1/n of the tags, from all the others alike.
 //!
@@ -11,8 +11,8 @@
 //! made for short texts, and this program needs the crate anyway. Its key is public: who may choose values
 //! of `slot_by` can choose a server, as with any ring that others shall be able to compute.
 //!
-//! 1,024 places a server hold the fullest one below 1.15 times the mean: shares spread by one part in
-//! the root of the places, 3 %, so that 15 % is beyond any 16 servers' luck. 160, as often seen, give 8 %.
+//! 1,024 positions a server hold the fullest one below 1.15 times the mean: shares spread by one part in
+//! the root of the positions, 3 %, so that 15 % is beyond any 16 servers' luck. 160, as often seen, give 8 %.
 
 use std::hash::Hasher;
 
@@ -24,13 +24,13 @@ pub const POINTS: u16 = 1_024;
 /// Servers by hash tags.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    /// By place.
+    /// By position.
     points: Box<[Point]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    place: u64,
+    position: u64,
     /// Where the server stands among the names that the ring was made of.
     server: usize,
 }
@@ -40,19 +40,19 @@ impl Ring {
     pub fn new<N: AsRef<str>>(names: &[N]) -> Option<Self> {
         let points_of = |(server, name): (usize, &N)| {
             let name = name.as_ref().to_owned();
-            let place = move |point| hash(format!("{name}#{point}").as_bytes());
-            (0..POINTS).map(move |point| Point { place: place(point), server })
+            let position = move |point| hash(format!("{name}#{point}").as_bytes());
+            (0..POINTS).map(move |point| Point { position: position(point), server })
         };
         let mut points: Vec<_> = names.iter().enumerate().flat_map(points_of).collect();
-        points.sort_by_key(|point| (point.place, names[point.server].as_ref()));
+        points.sort_by_key(|point| (point.position, names[point.server].as_ref()));
         (!points.is_empty()).then(|| Self { points: points.into() })
     }
 
     /// Which server has a tag: where it stands among the names that the ring was made of.
     pub fn server_of(&self, tag: &[u8]) -> usize {
-        let place = hash(tag);
-        let at = self.points.partition_point(|point| point.place < place);
-        // Past the last place comes the first; there is one, for no ring is empty.
+        let position = hash(tag);
+        let at = self.points.partition_point(|point| point.position < position);
+        // Past the last position comes the first; there is one, for no ring is empty.
         self.points[if at < self.points.len() { at } else { 0 }].server
     }
 }
@@ -68,9 +68,10 @@ fn hash(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The place of `HOST:PORT#i`, on either side of which tags change hands.
+    /// The position of `HOST:PORT#i`, on either side of which tags change hands.
     fn ring(points: &[(u64, usize)]) -> Ring {
-        let points = points.iter().map(|(place, server)| Point { place: *place, server: *server });
+        let points =
+            points.iter().map(|(position, server)| Point { position: *position, server: *server });
         Ring { points: points.collect() }
     }
 

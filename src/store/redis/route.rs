@@ -26,7 +26,7 @@ pub(super) enum Route {
     Cluster(Arc<Cluster>),
 }
 
-/// What decides over some keys together: keys of one place.
+/// What decides over some keys together: keys of one partition.
 #[derive(Clone)]
 pub(super) enum Target {
     Node(Arc<Node>),
@@ -104,8 +104,8 @@ impl Route {
         }
     }
 
-    /// Which keys can be decided together: those of one place.
-    pub(super) fn place(&self, key: &[u8]) -> usize {
+    /// Which keys can be decided together: those of one partition.
+    pub(super) fn partition(&self, key: &[u8]) -> usize {
         match self {
             Self::One(_) => 0,
             Self::Ring(ring, _) => ring.server_of(tag(key)),
@@ -113,20 +113,24 @@ impl Route {
         }
     }
 
-    /// What decides over the keys of a place.
-    pub(super) fn target(&self, place: usize) -> Target {
+    /// What decides over the keys of a partition.
+    pub(super) fn target(&self, partition: usize) -> Target {
         match self {
             Self::One(node) => Target::Node(Arc::clone(node)),
-            Self::Ring(_, nodes) => Target::Node(Arc::clone(&nodes[place])),
+            Self::Ring(_, nodes) => Target::Node(Arc::clone(&nodes[partition])),
             Self::Cluster(cluster) => {
-                Target::Slot(Arc::clone(cluster), u16::try_from(place).unwrap_or(0))
+                Target::Slot(Arc::clone(cluster), u16::try_from(partition).unwrap_or(0))
             }
         }
     }
 
-    /// Removes keys of one place.
-    pub(super) async fn remove(&self, place: usize, keys: &[&Vec<u8>]) -> Result<(), StoreError> {
-        match self.target(place) {
+    /// Removes keys of one partition.
+    pub(super) async fn remove(
+        &self,
+        partition: usize,
+        keys: &[&Vec<u8>],
+    ) -> Result<(), StoreError> {
+        match self.target(partition) {
             Target::Node(node) => node.link().remove(keys).await,
             Target::Slot(cluster, slot) => cluster.master(slot)?.link().remove(keys).await,
         }

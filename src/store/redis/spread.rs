@@ -22,7 +22,7 @@ pub(super) struct Part {
     pub(super) target: Target,
     pub(super) asks: Arc<Vec<Ask>>,
     /// Where in the request each stands.
-    pub(super) places: Vec<usize>,
+    pub(super) positions: Vec<usize>,
 }
 
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
@@ -64,7 +64,7 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
     let mut statuses = vec![Status::UNKNOWN; count];
     for (part, decision) in parts.iter().zip(decided) {
         let statuses_of_part = decision.into_iter().flat_map(|decision| decision.statuses);
-        for (at, status) in part.places.iter().zip(statuses_of_part) {
+        for (at, status) in part.positions.iter().zip(statuses_of_part) {
             statuses[*at] = status;
         }
     }
@@ -73,7 +73,7 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
         settling.iter().zip(settled).filter_map(|(part, decision)| Some((part, decision.ok()?)));
     for (part, decision) in settled {
         for (at, Status { remaining, reset_after_ms, .. }) in
-            part.places.iter().zip(decision.statuses)
+            part.positions.iter().zip(decision.statuses)
         {
             statuses[*at] = Status { remaining, reset_after_ms, delay_ms: 0, ..statuses[*at] };
         }
@@ -123,11 +123,11 @@ fn failure(
 impl Part {
     /// Some of the asks, if there are any.
     fn only(&self, wanted: impl Fn(&Ask) -> bool) -> Option<Self> {
-        let both = self.asks.iter().zip(&self.places).filter(|(ask, _)| wanted(ask));
-        let (asks, places): (Vec<Ask>, Vec<usize>) =
+        let both = self.asks.iter().zip(&self.positions).filter(|(ask, _)| wanted(ask));
+        let (asks, positions): (Vec<Ask>, Vec<usize>) =
             both.map(|(ask, at)| (ask.clone(), *at)).unzip();
         let target = self.target.clone();
-        (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), places })
+        (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), positions })
     }
 
     /// Refunds as the request's outcome has them: what is not given back is only looked at.
@@ -161,8 +161,8 @@ impl Part {
 /// What gives back what a part took and the whole request does not, at most `late_us` after it.
 fn undo(part: &Part, statuses: &[Status], whole: Outcome, late_us: u64) -> Option<Part> {
     let own = Outcome::of(&part.sent(), statuses);
-    let both = part.asks.iter().zip(statuses).zip(&part.places);
-    let (asks, places): (Vec<Ask>, Vec<usize>) = both
+    let both = part.asks.iter().zip(statuses).zip(&part.positions);
+    let (asks, positions): (Vec<Ask>, Vec<usize>) = both
         .filter(|((ask, status), _)| {
             own.moves(ask, status.within_limit) && !whole.moves(ask, status.within_limit)
         })
@@ -174,7 +174,7 @@ fn undo(part: &Part, statuses: &[Status], whole: Outcome, late_us: u64) -> Optio
         .map(|((ask, _), at)| (Ask { mode: Mode::Refund, ..ask.clone() }, *at))
         .unzip();
     let target = part.target.clone();
-    (!asks.is_empty()).then(|| Part { target, asks: Arc::new(asks), places })
+    (!asks.is_empty()).then(|| Part { target, asks: Arc::new(asks), positions })
 }
 
 /// Asks servers at once; the decisions are in the requests' order.

@@ -126,41 +126,41 @@ impl<'a> Run<'a> {
 /// Different keys, in the order in which they came first.
 struct Keys<'a> {
     asks: Vec<&'a Ask>,
-    /// Open addressing: a place is 0 or an index into `asks` and one more. Empty where no key
+    /// Open addressing: a bucket is 0 or an index into `asks` and one more. Empty where no key
     /// comes twice.
-    places: Vec<u16>,
+    buckets: Vec<u16>,
 }
 
 impl<'a> Keys<'a> {
     /// For some `expected` keys, of which `shared` at most are looked for again.
     fn new(expected: usize, shared: usize) -> Self {
-        let places = if shared > 0 { (2 * shared).next_power_of_two() } else { 0 };
-        Self { asks: Vec::with_capacity(expected), places: vec![0; places] }
+        let buckets = if shared > 0 { (2 * shared).next_power_of_two() } else { 0 };
+        Self { asks: Vec::with_capacity(expected), buckets: vec![0; buckets] }
     }
 
     /// The index of an ask's key, from 1.
     fn index_of(&mut self, ask: &'a Ask) -> usize {
-        if !self.places.is_empty() {
-            let mask = self.places.len() - 1;
-            let mut place = place_of(ask.key.hash()) & mask;
-            // Half of the places stay free.
-            while self.places[place] != 0 {
-                let index = usize::from(self.places[place]);
+        if !self.buckets.is_empty() {
+            let mask = self.buckets.len() - 1;
+            let mut bucket = bucket_of(ask.key.hash()) & mask;
+            // Half of the buckets stay free.
+            while self.buckets[bucket] != 0 {
+                let index = usize::from(self.buckets[bucket]);
                 if self.asks[index - 1].key == ask.key {
                     return index;
                 }
-                place = (place + 1) & mask;
+                bucket = (bucket + 1) & mask;
             }
             let [low, high, ..] = (self.asks.len() + 1).to_le_bytes();
-            self.places[place] = u16::from_le_bytes([low, high]);
+            self.buckets[bucket] = u16::from_le_bytes([low, high]);
         }
         self.asks.push(ask);
         self.asks.len()
     }
 }
 
-/// A hash as far as it fits an index; the places are far fewer.
-const fn place_of(hash: u128) -> usize {
+/// A hash as far as it fits an index; the buckets are far fewer.
+const fn bucket_of(hash: u128) -> usize {
     let [a, b, c, ..] = hash.to_le_bytes();
     usize::from_le_bytes([a, b, c, 0, 0, 0, 0, 0])
 }
