@@ -147,6 +147,12 @@ impl Rule {
         !self.below.is_empty()
     }
 
+    /// The names of its limits, or its own where it is unlimited.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let limits = self.limits().iter().map(RuleLimit::name);
+        limits.chain(self.unlimited().map(Unlimited::name))
+    }
+
     /// The names of the limits that its own ones stand in for.
     pub(crate) fn replaces(&self) -> impl Iterator<Item = &str> {
         let unlimited = self.unlimited().into_iter().flat_map(|unlimited| &unlimited.replaces);

@@ -36,13 +36,13 @@ pub(super) struct Tree {
     pub(super) rules: Vec<Rule>,
     pub(super) root: Level,
     /// Where each rule's values stand.
-    locations: Vec<Location>,
+    pub(super) locations: Vec<Location>,
 }
 
 /// Where a rule stands.
-struct Location {
-    file: Box<Path>,
-    at: Position,
+pub(super) struct Location {
+    pub(super) file: Box<Path>,
+    pub(super) at: Position,
 }
 
 /// One file's rules on their way into the tree.

@@ -1,13 +1,14 @@
 //! The top of a limits file: one domain, or a part of one.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::Drafts;
 use super::descriptor::{self, Tree};
-use super::errors::{Report, quoted};
+use super::errors::{LoadErrors, Report, quoted};
 use super::fields::{Fields, Given, Subject, kind};
 use super::yaml::{self, Content, Node, Position};
-use crate::rules::{Domain, OnStoreFailure, Own, Switches};
+use crate::rules::{Domain, OnStoreFailure, Own, Rule, Switches};
 
 const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
 
@@ -80,6 +81,22 @@ impl Draft {
     /// The file that it was first read from.
     pub(super) fn first_source(&self) -> Option<&PathBuf> {
         self.sources.first()
+    }
+
+    /// Warns of names that `replaces` has and no limit of the domain, whichever file it is in.
+    pub(super) fn warn_of_missing_names(&self, errors: &mut LoadErrors) {
+        let limits = self.tree.rules.iter().flat_map(Rule::names);
+        let names: HashSet<&str> = limits.collect();
+        for (rule, location) in self.tree.rules.iter().zip(&self.tree.locations) {
+            for missing in rule.replaces().filter(|name| !names.contains(name)) {
+                let message = format!(
+                    "{}replaces {}, which is the name of no limit of this domain",
+                    Subject::Limit(rule.path()),
+                    quoted(missing)
+                );
+                Report { file: &location.file, errors }.warn(location.at, message);
+            }
+        }
     }
 
     pub(super) fn finish(self, switches: Switches) -> Domain {
