@@ -3,13 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tonic::Code;
 
 use crate::support::abuse::{Abuse, Abusers, HELLO, closes_after};
 use crate::support::client::{Request, Served, request};
-use crate::support::load::{Load, Outcome, Sample};
+use crate::support::load::{Load, Outcome, Sample, Samples};
 use crate::support::process;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{RedisServer, Version};
@@ -22,6 +23,21 @@ const SOME_TIME: Duration = Duration::from_secs(60);
 
 /// For a neighbour, on processors that the abusers and other tests use up: that it is served at all.
 const P99_MAX: Duration = Duration::from_secs(30);
+
+/// Held by each test that uses up the machine: two of them would measure each other.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    // One that failed leaves nothing behind.
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The neighbour had a decision each time, and was not forgotten.
+fn assert_served(samples: &Samples) {
+    let (errors, p99) = (samples.errors(), samples.p99());
+    assert!(errors.is_empty(), "{} without a decision, the first: {:?}", errors.len(), errors[0]);
+    assert!(p99 < P99_MAX, "{p99:?}");
+}
 
 fn asked() -> Request {
     request("edge").about("k", "neighbour")
@@ -126,6 +142,7 @@ async fn who_connects_and_says_nothing_or_too_little_is_closed() {
 
 #[test]
 fn ten_thousand_idle_connections_take_little_and_others_are_served() {
+    let _machine = alone();
     const IDLE: u64 = 10_000;
     const EACH_KIB_MAX: u64 = 40;
     allow_open_files(IDLE + 4_000);
@@ -145,16 +162,17 @@ fn ten_thousand_idle_connections_take_little_and_others_are_served() {
     let all_there = load.now();
     load.go_on_for(Duration::from_secs(1));
     let samples = load.stop();
-    let p99 = samples.between(all_there, Duration::MAX).p99();
-    println!("{each_kib} KiB a connection, and a neighbour's p99 is {p99:?}");
+    println!("{each_kib} KiB a connection");
     assert!(each_kib <= EACH_KIB_MAX, "{each_kib} KiB a connection");
-    assert!(samples.all_answered() && p99 < P99_MAX, "{p99:?}");
+    assert!(samples.all_answered(), "{:?}", samples.errors().first());
+    assert_served(&samples.between(all_there, Duration::MAX));
     drop(idle);
     wait_for_metric(&served, CONNECTIONS, |connections| connections == 0.0);
 }
 
 #[test]
 fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
+    let _machine = alone();
     const RESIDENT_KIB_MAX: u64 = 400 << 10;
     allow_open_files(14_000);
     let others = [Abuse::SlowReader, Abuse::SlowMessages, Abuse::HugeMessages];
@@ -170,13 +188,14 @@ fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
     });
     drop(abusers);
     let samples = load.stop();
-    println!("{most_kib} KiB at most, p99 {:?}", samples.p99());
+    println!("{most_kib} KiB at most");
     assert!(most_kib < RESIDENT_KIB_MAX, "{most_kib} KiB");
-    assert!(samples.all_answered() && samples.p99() < P99_MAX, "{:?}", samples.p99());
+    assert_served(&samples);
 }
 
 #[test]
 fn idle_connections_to_the_pages_leave_room_for_probes() {
+    let _machine = alone();
     allow_open_files(8_000);
     let served = Served::with(&[EDGE], &[]);
     let connect = |number: usize| {
@@ -216,6 +235,7 @@ fn every_kind_of_flood_is_counted() {
 
 #[test]
 fn abusive_connections_to_the_pages_take_bounded_memory_and_calls_are_served() {
+    let _machine = alone();
     const RESIDENT_KIB_MAX: u64 = 250 << 10;
     let kinds = [Abuse::EndlessHeadersOfPages, Abuse::SlowBodies, Abuse::UnreadPages];
     let served = Served::with(&[EDGE], &[]);
@@ -228,7 +248,7 @@ fn abusive_connections_to_the_pages_take_bounded_memory_and_calls_are_served() {
     assert!(metric(&served, CONNECTIONS) >= 1.0);
     drop(abusers);
     let samples = load.stop();
-    println!("{most_kib} KiB at most, p99 {:?}", samples.p99());
+    println!("{most_kib} KiB at most");
     assert!(most_kib < RESIDENT_KIB_MAX, "{most_kib} KiB");
-    assert!(samples.all_answered() && samples.p99() < P99_MAX, "{:?}", samples.p99());
+    assert_served(&samples);
 }
