@@ -16,7 +16,7 @@ use super::way::Way;
 use crate::rules::parse::is_limits_file_name;
 
 /// The most folders that are watched; symlinks may lead to many.
-const FOLDERS_MAX: usize = 64;
+const FOLDERS_MAX: usize = 256;
 
 /// How often folders are followed that change meanwhile.
 const FOLLOWS_MAX: usize = 10;
@@ -51,14 +51,22 @@ pub struct Notice {
 struct State {
     /// The most urgent one.
     signal: Option<Signal>,
-    /// The files, through symlinks.
-    files: HashSet<PathBuf>,
-    /// The folder that they are looked for in, if they are; through symlinks.
-    folder: Option<PathBuf>,
+    ours: Ours,
     /// Written to and not closed since.
     open: HashSet<PathBuf>,
     /// A watched folder may have been removed, and another one of its name made.
     folder_gone: bool,
+}
+
+/// What belongs to the limits; all paths are free of symlinks but in their last step.
+#[derive(Debug, Default)]
+struct Ours {
+    /// What symlinks lead to.
+    files: HashSet<PathBuf>,
+    /// Where files are looked for, if they are.
+    folder: Option<PathBuf>,
+    /// What the ways there depend on, and the folders that this is in.
+    ways: HashSet<PathBuf>,
 }
 
 impl Notice {
@@ -99,8 +107,13 @@ impl Notice {
         self.state.lock().open.clear();
     }
 
-    fn note(&self, event: &Event) {
+    /// Notes what happened; whether it can have changed the limits.
+    fn note(&self, event: &Event) -> bool {
         let mut state = self.state.lock();
+        let concerns = |path: &PathBuf| state.ours.concerns(path);
+        if !event.need_rescan() && !event.paths.is_empty() && !event.paths.iter().any(concerns) {
+            return false;
+        }
         if event.need_rescan() {
             // Some were lost: what was open may be closed.
             state.open.clear();
@@ -110,17 +123,27 @@ impl Notice {
         for file in &event.paths {
             if closes(event) {
                 state.open.remove(file);
-            } else if writes(event) && state.open.len() < OPEN_FILES_MAX && state.has(file) {
+            } else if writes(event) && state.open.len() < OPEN_FILES_MAX && state.ours.has(file) {
                 state.open.insert(file.clone());
             }
         }
+        true
     }
 }
 
-impl State {
+impl Ours {
+    /// Whether it is a limits file.
     fn has(&self, file: &Path) -> bool {
-        let is_new = || file.parent() == self.folder.as_deref() && is_limits_file_name(file);
-        self.files.contains(file) || (self.folder.is_some() && is_new())
+        self.files.contains(file) || (self.is_in_folder(file) && is_limits_file_name(file))
+    }
+
+    /// Whether its change can change the limits.
+    fn concerns(&self, path: &Path) -> bool {
+        self.is_in_folder(path) || self.files.contains(path) || self.ways.contains(path)
+    }
+
+    fn is_in_folder(&self, path: &Path) -> bool {
+        self.folder.is_some() && path.parent() == self.folder.as_deref()
     }
 }
 
@@ -164,43 +187,55 @@ impl Watch {
 
     /// Watches every folder whose change can change the files.
     pub(super) fn follow(&mut self) {
-        let mut before = HashSet::new();
         for _ in 0..FOLLOWS_MAX {
-            let wanted = self.wanted();
-            // What changed while folders were not watched yet is looked for again.
-            if wanted == before {
+            let wanted = self.look();
+            let anew = std::mem::take(&mut self.notice.state.lock().folder_gone);
+            self.complete = wanted.len() <= FOLDERS_MAX;
+            // What changed in a folder before it was watched is looked for again.
+            if !self.watch_only(wanted.into_iter().take(FOLDERS_MAX), anew) {
                 return;
             }
-            let anew = std::mem::take(&mut self.notice.state.lock().folder_gone);
-            self.watch_only(wanted.iter().take(FOLDERS_MAX).cloned(), anew);
-            before = wanted;
         }
     }
 
-    /// The folders that are to be watched, each by one name.
-    fn wanted(&self) -> HashSet<PathBuf> {
-        let path = self.notice.path.as_path();
-        let Way { folders: mut wanted, end } = Way::of(path);
-        let listed = crate::rules::parse::list(path).unwrap_or_default();
-        let mut files = HashSet::new();
-        for way in listed.iter().map(|file| Way::of(&self.notice.path.join(file))) {
-            wanted.extend(way.folders);
-            files.insert(way.end);
-        }
-        let mut state = self.notice.state.lock();
-        state.folder = None;
+    /// Finds the limits; the folders that are to be watched, the most important first.
+    fn look(&self) -> Vec<PathBuf> {
+        let Way { mut steps, end } = Way::of(&self.notice.path);
+        let mut folders: Vec<PathBuf> = vec![];
+        let mut ours = Ours::default();
         if end.is_dir() {
-            wanted.insert(end.clone());
-            state.folder = Some(end);
+            folders.push(end.clone());
+            for file in crate::rules::parse::list(&end).unwrap_or_default() {
+                if !file.is_symlink() {
+                    ours.files.insert(file);
+                    continue;
+                }
+                let way = Way::of(&file);
+                steps.extend(way.steps);
+                ours.files.insert(way.end);
+            }
+            ours.folder = Some(end);
         } else {
-            files.insert(end);
+            ours.files.insert(end);
         }
-        state.files = files;
-        wanted
+        let mut around: Vec<_> = steps.iter().filter_map(|step| step.parent()).collect();
+        around.sort_unstable();
+        around.dedup();
+        let own = ours.folder.as_deref();
+        folders
+            .extend(around.into_iter().filter(|folder| Some(*folder) != own).map(Path::to_owned));
+        ours.ways = steps;
+        ours.ways.extend(folders.iter().cloned());
+        self.notice.state.lock().ours = ours;
+        folders
     }
 
-    fn watch_only(&mut self, wanted: impl Iterator<Item = PathBuf>, anew: bool) {
-        let Some(watcher) = &mut self.watcher else { return };
+    /// Watches these folders and no others; whether one of them was not watched before.
+    fn watch_only(&mut self, wanted: impl Iterator<Item = PathBuf>, anew: bool) -> bool {
+        let Some(watcher) = &mut self.watcher else {
+            self.complete = false;
+            return false;
+        };
         let id = |folder: PathBuf| {
             let metadata = fs::metadata(&folder).ok().filter(fs::Metadata::is_dir)?;
             Some((folder, (metadata.dev(), metadata.ino())))
@@ -214,26 +249,30 @@ impl Watch {
             }
             stays
         });
-        self.complete = true;
+        let mut is_new = false;
         for (folder, id) in wanted {
             if self.folders.contains_key(&folder) {
                 continue;
             }
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                Ok(()) => drop(self.folders.insert(folder, id)),
+                Ok(()) => {
+                    is_new = true;
+                    self.folders.insert(folder, id);
+                }
                 Err(error) => {
                     self.complete = false;
                     tracing::debug!(%error, folder = %folder.display(), "a folder without events");
                 }
             }
         }
+        is_new
     }
 }
 
 fn on_event(notice: &Notice, event: notify::Result<Event>) {
     match event {
-        Ok(event) if only_read(&event) => return,
-        Ok(event) => notice.note(&event),
+        Ok(event) if only_read(&event) || !notice.note(&event) => return,
+        Ok(_noted) => {}
         Err(_lost) => notice.forget_open(),
     }
     notice.tell(Signal::Change);

@@ -136,6 +136,32 @@ fn a_symlink_on_the_way_that_is_swapped_comes_in_force() {
 }
 
 #[test]
+fn files_in_more_folders_than_are_watched_come_in_force() {
+    const FOLDERS: usize = 300;
+    let other = |number: usize| format!("{{domain: other-{number}, descriptors: [{{key: k}}]}}");
+    let loaded = Loaded::with(|folder| {
+        let limits = folder.join("limits");
+        fs::create_dir(&limits).unwrap();
+        file_of(1_000_000)(&limits);
+        for number in 0..FOLDERS {
+            let real = folder.join(format!("{number}"));
+            fs::create_dir(&real).unwrap();
+            fs::write(real.join("a.yaml"), other(number)).unwrap();
+            symlink(real.join("a.yaml"), limits.join(format!("{number}.yaml"))).unwrap();
+        }
+        limits
+    });
+    for number in [0, FOLDERS / 2, FOLDERS - 1] {
+        let file = loaded.folder().join(format!("{number}/a.yaml"));
+        fs::write(file, other(FOLDERS + number)).unwrap();
+        loaded.wait_for_page("/limits", &format!("\"domain\":\"other-{}\"", FOLDERS + number));
+    }
+    replace(&loaded.folder().join("limits/limits.yaml"), &limits(2_000_000));
+    loaded.tells(2_000_000);
+    loaded.finish();
+}
+
+#[test]
 fn a_file_whose_folders_are_removed_and_made_anew_is_watched_again() {
     let loaded = Loaded::with(|folder| {
         fs::create_dir_all(folder.join("some/where")).unwrap();
