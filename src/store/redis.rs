@@ -274,15 +274,16 @@ impl RedisStore {
     }
 }
 
-/// A counter of our own, in debt or not: overdraft always writes.
-fn probe() -> Result<Ask, String> {
+/// One of our own counters, in debt or not: overdraft always writes. Each number is another key.
+fn probe(number: u32) -> Result<Ask, String> {
     let spec = LimitSpec { hits: 1, period_ms: 1_000, overdraft: true, ..LimitSpec::default() };
     let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
+    let value = if number == 0 { String::new() } else { number.to_string() };
     let counter = Counter {
         // No limits file has a domain without a name.
         head: &Head::of(&Spelling::readable("tg"), ""),
         slot_by: &[],
-        entries: std::iter::once(("probe", "")),
+        entries: std::iter::once(("probe", &*value)),
         shared: &[],
         tail: &Tail::of(&limit, 0),
     };

@@ -106,6 +106,50 @@ fn a_lost_master_is_done_without_until_its_replica_serves() {
 }
 
 #[tokio::test]
+async fn a_master_that_refuses_is_told_while_the_others_decide() {
+    let cluster = Cluster::start();
+    let served = served(&cluster, &["--store-timeout", "10s", "--on-store-failure", "error"]);
+    let caller = served.caller().await;
+    let master = |name: &str| {
+        cluster.master_of(cluster.slot_of(format!("{{edge,tenant={name}}}").as_bytes()))
+    };
+    let full = master("a");
+    let other = (0..).map(|number| number.to_string()).find(|name| master(name) != full).unwrap();
+    let ready = || served.page("/readyz").status;
+    assert!(caller.allows(&tenant("a")).await && caller.allows(&tenant(&other)).await);
+    assert_eq!(ready(), 200);
+    cluster.command(full, &["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(caller.check(&tenant("a")).await.unwrap_err().code(), Code::Unavailable);
+    for _ in 0..5 {
+        assert_eq!(ready(), 503, "{}", served.page("/readyz").body);
+        assert!(caller.allows(&tenant(&other)).await);
+    }
+    cluster.command(full, &["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(ready(), 200, "a probe finds out");
+    assert!(caller.allows(&tenant("a")).await);
+}
+
+#[tokio::test]
+async fn nodes_that_name_no_host_are_followed() {
+    let cluster = Cluster::start();
+    for node in 0..cluster.addresses().len() {
+        let setting = ["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"];
+        cluster.command(node, &setting);
+    }
+    let served = served(&cluster, &["--store-timeout", "10s", "--on-store-failure", "error"]);
+    let caller = served.caller().await;
+    assert!(caller.allows(&tenant("moving")).await);
+    let slot = cluster.slot_of(b"{edge,tenant=moving}");
+    let to = cluster.master_of(if slot < 8_000 { 16_000 } else { 0 });
+    let migration = cluster.begin_migration(slot, to);
+    cluster.move_keys(migration);
+    assert!(caller.allows(&tenant("moving")).await, "ASK");
+    cluster.finish_migration(migration);
+    assert!(caller.allows(&tenant("moving")).await, "MOVED");
+    assert_eq!(caller.remaining(&tenant("moving")).await, 1_000_000 - 3);
+}
+
+#[tokio::test]
 async fn a_node_that_lost_its_slots_is_let_go() {
     let mut cluster = Cluster::start();
     let slot = cluster.slot_of(b"{edge,tenant=a}");

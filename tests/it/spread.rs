@@ -87,6 +87,30 @@ async fn at_once_no_hit_is_lost_or_invented() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_is_told_while_the_other_decides() {
+    let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let args =
+        ["--store", &urls.join(","), "--store-timeout", "10s", "--on-store-failure", "error"];
+    let served = Served::with(&[LIMITS], &args);
+    let caller = served.caller().await;
+    let one = |tenant: u64| request("edge").about("tenant", tenant.to_string());
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let (mut decided, mut refused) = (0, 0);
+    for tenant in 0..TENANTS {
+        match caller.check(&one(tenant)).await {
+            Ok(_decision) => decided += 1,
+            Err(_refusal) => refused += 1,
+        }
+        // Whoever was asked last.
+        assert_eq!(served.page("/readyz").status, if refused > 0 { 503 } else { 200 });
+    }
+    assert!(decided > 0 && refused > 0, "{decided} and {refused}");
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(served.page("/readyz").status, 200, "a probe finds out");
+}
+
+#[tokio::test]
 async fn over_several_servers_only_a_request_that_passes_gives_back() {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let served = served(&servers);

@@ -127,13 +127,7 @@ impl Cluster {
 
     /// The nodes that have slots.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
-        let mut masters: Vec<Arc<Node>> = Vec::new();
-        for node in self.map.read().masters.iter().flatten() {
-            if !masters.iter().any(|other| Arc::ptr_eq(other, node)) {
-                masters.push(Arc::clone(node));
-            }
-        }
-        masters
+        distinct(&self.map.read().masters)
     }
 
     pub(super) const fn timeout_us(&self) -> u64 {
@@ -259,6 +253,10 @@ impl Cluster {
                 slots.fill(Some(node));
             }
         }
+        for node in distinct(&masters) {
+            let is = |master: &Arc<Node>| Arc::ptr_eq(master, &node);
+            node.has_slots(|slot| masters[usize::from(slot)].as_ref().is_some_and(is));
+        }
         let mut map = self.map.write();
         map.masters = masters;
         let Map { nodes, masters } = &mut *map;
@@ -283,6 +281,17 @@ impl Cluster {
         drop(map);
         self.known.send_replace(true);
     }
+}
+
+/// Each of the nodes once.
+fn distinct(masters: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
+    for node in masters.iter().flatten() {
+        if !nodes.iter().any(|other| Arc::ptr_eq(other, node)) {
+            nodes.push(Arc::clone(node));
+        }
+    }
+    nodes
 }
 
 async fn keep_current(cluster: Weak<Cluster>) {

@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::cluster::redirect;
 use super::link::Link;
 use super::queue::{Lane, Queue, Waiting};
+use super::slot::slot;
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::Ask;
@@ -27,6 +28,9 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a probe may take: longer than a decision, for nobody waits.
 const PROBE_MAX: Duration = Duration::from_secs(1);
+
+/// Probes among which there is one for each slot: a slot has every 16,384th of them.
+const PROBES_MAX: u32 = 200_000;
 
 /// One server.
 pub(super) struct Node {
@@ -40,7 +44,7 @@ pub(super) struct Node {
     /// Whether nobody is to ask it any more.
     retired: AtomicBool,
     /// A counter that the probe writes.
-    probe: Ask,
+    probe: Mutex<Ask>,
     /// Whether it refused the last decision, whichever thread asked.
     refused: Arc<AtomicBool>,
     shared: Arc<Shared>,
@@ -62,7 +66,7 @@ impl Node {
         let Way { name, link, queue, timeout } = way;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (why, refused) = (Mutex::default(), shared.refusals.of(name));
+        let (why, probe, refused) = (Mutex::default(), Mutex::new(probe), shared.refusals.of(name));
         Self { queue, link, timeout_us, down, why, retired, probe, refused, shared }
     }
 
@@ -142,6 +146,17 @@ impl Node {
             self.refused.store(is_refused, Ordering::Relaxed);
         }
         Ok(wire::decisions(requests, &reply?)?.collect())
+    }
+
+    /// Of a cluster's node, that these slots are its own: the probe is to be in one of them, for
+    /// whatever is another's is refused by any node.
+    pub(super) fn has_slots(&self, is_own: impl Fn(u16) -> bool) {
+        let is_in_own = |probe: &Ask| is_own(slot(probe.key.as_bytes()));
+        let mut probe = self.probe.lock();
+        if !is_in_own(&probe) {
+            let found = (1..PROBES_MAX).filter_map(|number| super::probe(number).ok());
+            found.into_iter().find(is_in_own).into_iter().for_each(|found| *probe = found);
+        }
     }
 
     pub(super) const fn timeout_us(&self) -> u64 {
@@ -270,14 +285,14 @@ impl Node {
 
     /// Asks for a decision that writes.
     async fn probed(&self, deadline: Duration) -> Result<(), StoreError> {
-        let probe = [std::slice::from_ref(&self.probe)];
+        let probe = [self.probe.lock().clone()];
         let probed = async {
             self.link.ready().await;
-            self.decide_all(probe.into_iter(), None).await
+            self.decide_all(std::iter::once(&probe[..]), None).await
         };
         match timeout(deadline, Box::pin(probed)).await {
             Ok(Ok(_decisions)) => Ok(()),
-            // A node of a cluster answers for the slot of the probe that it is another's.
+            // The probe's slot is another node's by now: the map will say so, and the probe change.
             Ok(Err(error)) if redirect(&error).is_some() => Ok(()),
             Ok(Err(error)) => Err(error),
             Err(_elapsed) => Err(StoreError::Timeout),
@@ -319,7 +334,7 @@ mod tests {
         let of = |hits| {
             let limit = Limit::new(&LimitSpec { hits, period_ms: 1_000, ..LimitSpec::default() });
             let asks =
-                Arc::new(vec![Ask { limit: limit.unwrap(), ..super::super::probe().unwrap() }]);
+                Arc::new(vec![Ask { limit: limit.unwrap(), ..super::super::probe(0).unwrap() }]);
             Waiting { id: 0, asks, occasion: Occasion::now() }
         };
         assert!(!writes_midway(&[of(10), of(10)]));

@@ -62,7 +62,7 @@ impl Route {
         let connect = move |(name, config): (String, Config)| {
             let link = Link::connect(config, timeout)?;
             let way = Way { name, link, queue: Queue::new(batch_max), timeout };
-            Ok::<_, String>(Arc::new(Node::new(way, probe()?, Arc::clone(&shared))))
+            Ok::<_, String>(Arc::new(Node::new(way, probe(0)?, Arc::clone(&shared))))
         };
         let named = |node: &HostPort| (node.to_string(), access.config_of(node));
         match options.access.topology() {
