@@ -28,7 +28,7 @@ use crate::store::{Occasion, Source, StoreError};
 use crate::trace::Method;
 use body::Arriving;
 use calls::Calls;
-use message::ResponseBody;
+use message::{Encoding, ResponseBody};
 
 /// Both rate limit services over one [`Service`].
 pub struct Grpc {
@@ -124,8 +124,9 @@ impl Grpc {
         write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
         occasion: Occasion,
     ) -> Response<ResponseBody> {
+        let encoding = Encoding::of(call.headers());
         let arriving = Arriving::new(call.into_body(), self.budgets.slow_messages.clone());
-        let message = match message::receive(arriving).await {
+        let message = match message::receive(arriving, encoding).await {
             Ok(message) => message,
             Err(status) => return status.into_http(),
         };

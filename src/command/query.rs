@@ -16,7 +16,7 @@ use crate::period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
     Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
-    Entry, GetQuotaRequest, LimitStatus,
+    Entry, GetQuotaRequest, GetQuotaResponse, LimitStatus,
 };
 use crate::settings::{Client, Entries, Query};
 
@@ -46,7 +46,7 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
     let descriptors = query.descriptors.iter().map(descriptor).collect();
     let answer = if query.peek {
         let quota = client.get_quota(GetQuotaRequest { domain, descriptors }).await;
-        quota.map(|quota| of_quota(quota.into_inner().statuses))
+        quota.map(|quota| of_quota(quota.into_inner()))
     } else {
         let (hits, refund) = (query.hits.unwrap_or(0), query.refund);
         let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
@@ -87,10 +87,10 @@ pub(super) fn descriptor(entries: &Entries) -> Descriptor {
 }
 
 /// What a check would have said, from the same statuses.
-fn of_quota(statuses: Vec<LimitStatus>) -> CheckRateLimitResponse {
+fn of_quota(quota: GetQuotaResponse) -> CheckRateLimitResponse {
+    let GetQuotaResponse { statuses, source } = quota;
     let allowed = statuses.iter().all(|status| status.within_limit || status.shadow);
     let decision = if allowed { Decision::Allowed } else { Decision::Rejected };
-    let source = DecisionSource::Store.into();
     CheckRateLimitResponse { decision: decision.into(), statuses, source, ..Default::default() }
 }
 
@@ -119,7 +119,7 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
     let mut text = format!("{style}{}{style:#}", if allowed { "allowed" } else { "rejected" });
     if let Some(wait) = answer.retry_after {
         let _ = write!(text, ", would pass in {}", period(Some(wait)));
-    } else if !allowed && !query.peek {
+    } else if !allowed && !query.peek && answer.source() != DecisionSource::Fallback {
         text.push_str(", and would never pass as it stands");
     }
     if let Some(delay) = answer.delay {
@@ -168,17 +168,20 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
 }
 
-/// Milliseconds until what is rejected would pass, -1 where it never does; null where it passes.
-fn retry_ms(passes: bool, retry_after: Option<ProtoDuration>) -> Value {
+/// Milliseconds until what is rejected would pass, -1 where it never does; null where it passes, or
+/// where nobody knows.
+fn retry_ms(is_known: bool, retry_after: Option<ProtoDuration>) -> Value {
     match retry_after {
         Some(wait) => json!(ms(wait)),
-        None if passes => Value::Null,
-        None => json!(-1),
+        None if is_known => json!(-1),
+        None => Value::Null,
     }
 }
 
 fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
     let allowed = answer.decision() == Decision::Allowed;
+    // While Redis does not answer, a policy may reject whatever the limit is.
+    let is_of_limits = answer.source() != DecisionSource::Fallback;
     let status = |status: &LimitStatus| {
         json!({
             "descriptor": name(&query.descriptors, status),
@@ -187,7 +190,7 @@ fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
             "limit": status.limit,
             "remaining": status.remaining,
             "reset_after_ms": status.reset_after.map(ms),
-            "retry_after_ms": retry_ms(status.within_limit, status.retry_after),
+            "retry_after_ms": retry_ms(is_of_limits && !status.within_limit, status.retry_after),
             "period_ms": status.period.map(ms),
             "algorithm": short(Algorithm::as_str_name(&status.algorithm()), "ALGORITHM_"),
             "shadow": status.shadow,
@@ -198,7 +201,7 @@ fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
         "allowed": allowed,
         "delay_ms": answer.delay.map_or(0, ms),
         // A read of the quota has none for the whole request.
-        "retry_after_ms": retry_ms(allowed || query.peek, answer.retry_after),
+        "retry_after_ms": retry_ms(is_of_limits && !allowed && !query.peek, answer.retry_after),
         "source": short(answer.source().as_str_name(), "DECISION_SOURCE_"),
         "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
     })

@@ -69,20 +69,17 @@ fn draft<'a>(
     answer: &Answer<'_>,
 ) -> Vec<HeaderValue> {
     let (mut policies, mut states) = (String::new(), String::new());
-    let mut rules: Vec<&str> = vec![];
+    let mut names: Vec<String> = vec![];
     for status in limited.take(LISTED_MAX) {
         let Some(limit) = status.limit else { continue };
-        let separator = if rules.is_empty() { "" } else { ", " };
-        // By its name a policy is found in the other field, so that each has one of its own.
-        let same = rules.iter().filter(|rule| **rule == status.rule).count();
-        let number = if same == 0 { String::new() } else { format!("#{}", same + 1) };
-        let name = string(status.rule, &number);
-        rules.push(status.rule);
+        let separator = if names.is_empty() { "" } else { ", " };
+        let name = name(status.rule, &names);
         let (quota, window) = (integer(limit.hits()), limit.period_ms().div_ceil(1_000));
         let (remaining, seconds) = (integer(status.status.remaining), integer(seconds(status)));
         // Writing to a string does not fail.
         let _ = write!(policies, "{separator}{name};q={quota};w={window}");
         let _ = write!(states, "{separator}{name};r={remaining};t={seconds}");
+        names.push(name);
     }
     let mut headers = vec![];
     if !policies.is_empty() {
@@ -98,6 +95,13 @@ fn draft<'a>(
 
 fn header(key: &str, value: String) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value, raw_value: Default::default() }
+}
+
+/// By its name a policy is found in the other field, so that each has one that none before it has.
+fn name(rule: &str, names: &[String]) -> String {
+    let numbered = (2..).map(|number| string(rule, &format!("#{number}")));
+    let mut all = std::iter::once(string(rule, "")).chain(numbered);
+    all.find(|name| !names.contains(name)).unwrap_or_default()
 }
 
 /// An integer of RFC 9651, which has 15 digits at most.

@@ -25,11 +25,33 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// A byte that says whether it is compressed, and four for the length.
 const HEAD_BYTES: usize = 5;
 
+/// What a call's headers say of compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// Messages come as they are.
+    Identity,
+    /// They may be compressed, which we do not read.
+    Unknown,
+}
+
+impl Encoding {
+    /// Of a call with these headers.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        match headers.get("grpc-encoding") {
+            Some(other) if other != "identity" => Self::Unknown,
+            Some(_) | None => Self::Identity,
+        }
+    }
+}
+
 /// The message of a call, without its head.
 ///
 /// # Errors
 /// What came is not one message, is too long or compressed, or did not come whole in time.
-pub(super) async fn receive<B>(mut arriving: Arriving<B>) -> Result<Bytes, Status>
+pub(super) async fn receive<B>(
+    mut arriving: Arriving<B>,
+    encoding: Encoding,
+) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
@@ -42,12 +64,12 @@ where
         if message.is_some() {
             return Err(too_many());
         }
-        if so_far.is_empty() && is_whole(&bytes)? {
+        if so_far.is_empty() && is_whole(&bytes, encoding)? {
             // Nearly all are whole at once, and are not copied.
             message = Some(bytes);
         } else {
             so_far.extend_from_slice(&bytes);
-            message = is_whole(&so_far)?.then(|| mem::take(&mut so_far).freeze());
+            message = is_whole(&so_far, encoding)?.then(|| mem::take(&mut so_far).freeze());
         }
         if message.is_some() && arriving.is_end_stream() {
             break;
@@ -77,15 +99,16 @@ where
 }
 
 /// Whether these are a message; one that we do not take is refused as soon as its head is there.
-fn is_whole(bytes: &[u8]) -> Result<bool, Status> {
+fn is_whole(bytes: &[u8], encoding: Encoding) -> Result<bool, Status> {
     let Some((&[compressed, a, b, c, d], message)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
         return Ok(false);
     };
     match compressed {
         0 => {}
-        1 => return Err(is_compressed()),
+        1 if encoding == Encoding::Unknown => return Err(is_compressed()),
         other => {
-            let message = format!("{other} before a message's length is neither 0 nor 1");
+            let message =
+                format!("{other} before the message's length, and no grpc-encoding for it");
             return Err(Status::internal(message));
         }
     }
@@ -197,13 +220,17 @@ mod tests {
 
     /// The message that these chunks are.
     async fn received(chunks: &[&'static [u8]]) -> Result<Bytes, Code> {
+        received_in(Encoding::Identity, chunks).await
+    }
+
+    async fn received_in(encoding: Encoding, chunks: &[&'static [u8]]) -> Result<Bytes, Code> {
         let frames: Vec<_> = chunks
             .iter()
             .map(|chunk| Ok::<_, BoxError>(Frame::data(Bytes::from(*chunk))))
             .collect();
         let body = StreamBody::new(tokio_stream::iter(frames));
         let budget = MemoryBudget::new(0, Counter::noop());
-        receive(Arriving::new(body, budget)).await.map_err(|status| status.code())
+        receive(Arriving::new(body, budget), encoding).await.map_err(|status| status.code())
     }
 
     #[tokio::test]
@@ -223,7 +250,7 @@ mod tests {
         for (chunks, code) in [
             (&[&b"\0\0\0\0\x01ab"[..]][..], Code::Unimplemented),
             (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], Code::Unimplemented),
-            (&[b"\x01\0\0\0\x01a"], Code::Unimplemented),
+            (&[b"\x01\0\0\0\x01a"], Code::Internal),
             (&[b"\x02\0\0\0\x01a"], Code::Internal),
             (&[b"\0\x40\0\0\0abc"], Code::OutOfRange),
             (&[b"\0\0\0\0\x03", b"ab"], Code::Internal),
@@ -232,6 +259,10 @@ mod tests {
         ] {
             assert_eq!(received(chunks).await, Err(code), "{chunks:?}");
         }
+        let compressed = received_in(Encoding::Unknown, &[b"\x01\0\0\0\x01a"]).await;
+        assert_eq!(compressed, Err(Code::Unimplemented));
+        let as_it_is = received_in(Encoding::Unknown, &[b"\0\0\0\0\x01a"]).await;
+        assert_eq!(as_it_is.unwrap(), "a");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! What came of the tests of limits, by domain and dimension.
 //!
-//! These series come and go: with the rules of a reload, and with the values of requests where
-//! rules put those into labels. Those with values are bounded; beyond the bound the oldest that was not counted
+//! These series come and go: with the rules of a reload, and with the values of requests where rules
+//! put those into labels. Those with values are bounded; beyond the bound the oldest that was not counted
 //! lately goes, and its counts go on in the series `other`, so that sums stay what they are.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

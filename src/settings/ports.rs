@@ -1,6 +1,7 @@
 //! Settings of the ports: where, by which certificates, and for whom.
 
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -28,9 +29,10 @@ impl FromStr for Address {
                 "" => Err("names no path, as in unix:/run/tidegate.sock".to_owned()),
                 path => Ok(Self::Unix(path.into())),
             },
-            None => resolved(text).map(Self::Tcp).ok_or_else(|| {
-                "is neither like 127.0.0.1:8081 or localhost:8081 nor like unix:/run/tidegate.sock"
-                    .to_owned()
+            None => resolved(text).map(Self::Tcp).map_err(|error| {
+                format!(
+                    "{error}; write it like 127.0.0.1:8081, localhost:8081 or unix:/run/tidegate.sock"
+                )
             }),
         }
     }
@@ -38,10 +40,10 @@ impl FromStr for Address {
 
 /// The address of a name, in IPv4 where it has one: `localhost` mostly has both, and who calls it
 /// mostly means that.
-fn resolved(text: &str) -> Option<SocketAddr> {
-    let mut addrs: Vec<_> = text.to_socket_addrs().ok()?.collect();
+fn resolved(text: &str) -> io::Result<SocketAddr> {
+    let mut addrs: Vec<_> = text.to_socket_addrs()?.collect();
     addrs.sort_by_key(SocketAddr::is_ipv6);
-    addrs.into_iter().next()
+    addrs.into_iter().next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
 impl fmt::Display for Address {

@@ -153,6 +153,28 @@ fn query_prints_json_for_scripts() {
 }
 
 #[test]
+fn query_tells_programs_when_a_limit_admits_never_and_when_nobody_knows() {
+    let yaml = "{domain: edge, descriptors: [{key: closed, rate_limit: {limit: 0, period: 1h}}, \
+        {key: user, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
+    let retry_ms = |served: &Served, args: &[&str]| {
+        let said = query(served, &[args, &["--json"]].concat());
+        let told: Value = serde_json::from_str(&said.out).unwrap();
+        (told["retry_after_ms"].clone(), told["statuses"][0]["retry_after_ms"].clone())
+    };
+    let served = Served::with_limits(yaml);
+    let never = json!(-1);
+    assert_eq!(retry_ms(&served, &["user=a"]), (Value::Null, Value::Null), "it passes");
+    let wait = retry_ms(&served, &["user=a"]).1.as_i64().unwrap();
+    assert!((1..=3_600_000).contains(&wait), "{wait}");
+    assert_eq!(retry_ms(&served, &["closed=a"]), (never.clone(), never.clone()));
+    assert_eq!(retry_ms(&served, &["closed=a", "--peek"]), (Value::Null, never));
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let args = ["--store", &nobody, "--on-store-failure", "deny"];
+    let without_redis = Served::with(&[yaml], &args);
+    assert_eq!(retry_ms(&without_redis, &["user=a"]), (Value::Null, Value::Null));
+}
+
+#[test]
 fn query_without_a_decision_exits_with_2() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let said = run(&["query", "--addr", &nobody, "--domain", "edge", "user=42"]);

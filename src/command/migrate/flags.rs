@@ -154,10 +154,17 @@ impl Translation {
         if !values.is_on("TRACING_ENABLED") {
             return;
         }
-        let told = values.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let told = told.or_else(|| values.text("OTEL_EXPORTER_OTLP_ENDPOINT"));
-        let default = || format!("http://localhost:{OTLP_GRPC_PORT}");
-        self.set("--otlp-endpoint", told.and_then(collector).unwrap_or_else(default));
+        let names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+        let told = names.into_iter().find_map(|name| Some((name, values.text(name)?)));
+        let endpoint = told.and_then(|(_, endpoint)| collector(endpoint));
+        if let (Some((name, _)), None) = (told, &endpoint) {
+            let what = "it is not http://HOST:PORT: put the collector's host in place of OTEL_HOST; a \
+                password goes into OTEL_EXPORTER_OTLP_HEADERS";
+            self.before(name, what);
+        }
+        let host = if told.is_some() { "OTEL_HOST" } else { "localhost" };
+        let default = || format!("http://{host}:{OTLP_GRPC_PORT}");
+        self.set("--otlp-endpoint", endpoint.unwrap_or_else(default));
         self.set("--otlp-sample", values.text("TRACING_SAMPLING_RATE").unwrap_or("1"));
         if values.text("TRACING_EXPORTER_PROTOCOL") != Some("grpc") {
             let what = "spans go by gRPC here, not by HTTP: let the collector listen for OTLP over \
@@ -196,10 +203,19 @@ fn spelled(age: Duration) -> String {
     if age.is_zero() { "0".to_owned() } else { period::format(ms.max(1)) }
 }
 
-/// A collector's address for gRPC, without what stands there for HTTP: a path, a user, port 4318.
+/// A collector's address for gRPC, without what stands there for HTTP: a path, port 4318. `None` where
+/// there is more to it.
 fn collector(endpoint: &str) -> Option<String> {
     let with_scheme = if endpoint.contains("://") { "" } else { "http://" };
     let uri: Uri = format!("{with_scheme}{endpoint}").parse().ok()?;
-    let port = uri.port_u16().filter(|port| *port != OTLP_HTTP_PORT).unwrap_or(OTLP_GRPC_PORT);
-    Some(format!("{}://{}:{port}", uri.scheme_str()?, uri.host()?))
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+    if !["http", "https"].contains(&scheme) || authority.as_str().contains('@') {
+        return None;
+    }
+    let default = if scheme == "https" { 443 } else { OTLP_GRPC_PORT };
+    let port = match authority.port_u16() {
+        Some(OTLP_HTTP_PORT) => OTLP_GRPC_PORT,
+        port => port.unwrap_or(default),
+    };
+    Some(format!("{scheme}://{}:{port}", authority.host()))
 }

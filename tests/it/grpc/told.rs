@@ -103,21 +103,28 @@ async fn the_draft_s_fields_tell_of_every_limit_that_holds() {
 #[tokio::test]
 async fn the_draft_s_fields_are_well_formed_whatever_the_limits() {
     let yaml = "{domain: edge, descriptors: [{key: user, rate_limit: \
-        [{limit: 9007199254740991, period: 36500d, name: 'a\"b'}, {limit: 5, period: 36500d}]}]}";
+        [{limit: 9007199254740991, period: 36500d, name: 'a\"b'}, {limit: 5, period: 36500d, name: größe}]}]}";
     let served = Served::with(&[yaml], &["--headers", "draft"]);
     let two = request("edge").about("user", "a").about("user", "b");
     let answer = served.caller().await.should(&two).await.unwrap();
     let window = 36_500 * 86_400_u64;
     let most = 999_999_999_999_999_u64;
     let policy = |name: &str, quota: u64| format!("\"{name}\";q={quota};w={window}");
-    let policies =
-        [policy("a\\\"b", most), policy("user", 5), policy("a\\\"b#2", most), policy("user#2", 5)];
+    let policies = [
+        policy("a\\\"b", most),
+        policy("gr%c3%b6%c3%9fe", 5),
+        policy("a\\\"b#2", most),
+        policy("gr%c3%b6%c3%9fe#2", 5),
+    ];
     assert_eq!(headers(&answer)["RateLimit-Policy"], policies.join(", "));
-    let names: Vec<_> = answer.statuses.iter().flat_map(|status| &status.current_limit).collect();
-    assert!(
-        names.iter().all(|limit| limit.name.is_empty()),
-        "a quote would end Envoy's: {names:?}"
-    );
+    // A quote would end Envoy's; of each user's limits the one with least left is told.
+    let names = answer.statuses.iter().flat_map(|status| &status.current_limit);
+    assert_eq!(names.map(|limit| &*limit.name).collect::<Vec<_>>(), ["größe", "größe"]);
+    let quoted = "{domain: edge, descriptors: [{key: user, \
+        rate_limit: {limit: 5, period: 36500d, name: 'a\"b'}}]}";
+    let one = request("edge").about("user", "a");
+    let answer = Served::with_limits(quoted).caller().await.should(&one).await.unwrap();
+    assert_eq!(answer.statuses[0].current_limit.as_ref().unwrap().name, "");
 }
 
 #[tokio::test]

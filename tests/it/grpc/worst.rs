@@ -260,11 +260,11 @@ async fn whatever_is_no_grpc_call_is_told_so() {
     let unpacked = || Expected::Code(Code::Unimplemented, "the message is compressed");
     let too_long = Expected::Code(Code::OutOfRange, "the message has 4294967295 bytes");
     let rows = vec![
-        ("compressed by nothing", flagged(1), unpacked()),
+        ("compressed by nothing", flagged(1), internal("1 before the message's length")),
         ("compressed", flagged(1).header("grpc-encoding", "gzip"), unpacked()),
         ("said to be compressed", good().header("grpc-encoding", "zstd"), Passes(1)),
-        ("flag 2", flagged(2), internal("2 before a message's length")),
-        ("flag 255", flagged(255), internal("255 before a message's length")),
+        ("flag 2", flagged(2), internal("2 before the message's length")),
+        ("flag 255", flagged(255), internal("255 before the message's length")),
         ("half a frame's head", RawCall::body([0, 0, 0]), internal("the message ends before")),
         ("half a frame", RawCall::body([0, 0, 0, 0, 9, 1]), internal("the message ends before")),
         ("a frame of 4 GiB", RawCall::body([0, 0xff, 0xff, 0xff, 0xff]), too_long),
