@@ -51,7 +51,6 @@ impl fmt::Debug for KeySecret {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     const SECRET: &[u8] = b"sixteen bytes...";
