@@ -222,7 +222,7 @@ fn add(ask: &mut Ask, other: &Ask, at: usize) -> Result<(), RequestError> {
     ask.mode = match (ask.mode, other.mode) {
         (Mode::Peek, _) => Mode::Peek,
         _ if sum < 0 => Mode::Refund,
-        // Both give back nothing: still a refund, which always fits.
+        // Both give back nothing: still a refund, tested as every ask of no hits.
         (Mode::Refund, Mode::Refund) => Mode::Refund,
         _ => Mode::Take,
     };

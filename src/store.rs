@@ -260,6 +260,14 @@ impl Store {
         }
     }
 
+    /// Charges the store what was admitted without it, where it decides, for so long. To be run to its
+    /// end: what is under way when it is not is lost.
+    pub async fn charge(&self, within: Duration) {
+        if let Self::Redis(redis) = self {
+            redis.charge(within).await;
+        }
+    }
+
     /// Charges the store what was admitted without it, for the last time.
     pub async fn settle(&self) {
         if let Self::Redis(redis) = self {

@@ -9,9 +9,13 @@ use tonic_health::server::HealthReporter;
 
 use super::lifecycle::{Phase, PhaseWatch};
 use crate::service::{Readiness, Service};
+use crate::store::StoreError;
 
 /// How often the store is asked whether it is there, and states that are due are dropped.
 const TICK: Duration = Duration::from_millis(500);
+
+/// How long the store is charged at a time, so that nothing else here waits for long.
+const CHARGE_MAX: Duration = Duration::from_millis(200);
 
 /// Those whose health can be asked for; the first stands for the process.
 const SERVICES: [&str; 5] = [
@@ -52,8 +56,8 @@ impl Tick {
             tokio::select! {
                 // Calls are still answered: what they took without the store is charged.
                 _ = ticks.tick() => {
-                    let _ = self.service.ready().await;
-                    self.tidy();
+                    let ready = self.service.ready().await;
+                    self.tidy(ready.as_ref()).await;
                 }
                 () = follow.reached(Phase::Stopping) => break,
             }
@@ -74,12 +78,15 @@ impl Tick {
             self.was_ready = Some(ready.is_ok());
             self.report(ready.is_ok()).await;
         }
-        self.tidy();
+        self.tidy(ready.as_ref()).await;
     }
 
-    fn tidy(&self) {
+    async fn tidy(&self, ready: Result<&Readiness, &StoreError>) {
         self.service.metrics().run_upkeep();
         self.service.store().memory().drop_due();
+        if ready == Ok(&Readiness::Store) {
+            self.service.store().charge(CHARGE_MAX).await;
+        }
     }
 
     async fn report(&self, serving: bool) {

@@ -36,6 +36,26 @@ struct Noted {
     hits: u64,
 }
 
+/// Hits of one counter that the store is to be charged.
+#[derive(Clone, Debug)]
+pub struct Charge(Noted);
+
+impl Charge {
+    /// How many.
+    pub const fn hits(&self) -> u64 {
+        self.0.hits
+    }
+
+    /// What the store is asked: whatever else was taken meanwhile, all of them, and nobody is rejected
+    /// for it.
+    pub fn ask(&self) -> Ask {
+        let Noted { ask, hits } = &self.0;
+        let limit = ask.limit.into_overdraft();
+        let (mode, enforcement) = (Mode::Take, Enforcement::Shadow);
+        Ask { limit, hits: *hits, mode, enforcement, key: ask.key.clone() }
+    }
+}
+
 impl Fallback {
     /// Decides on `memory`, with limits divided by `replicas`.
     pub fn new(memory: Arc<MemoryStore>, replicas: u32) -> Self {
@@ -91,19 +111,29 @@ impl Fallback {
         }
     }
 
-    /// What the store is to be charged: each counter's hits that still count here, at most those
-    /// that were noted. They are forgotten here: who takes them has to charge them.
-    pub fn take_charges(&self) -> Vec<Ask> {
-        let noted = std::mem::take(&mut *self.noted.lock());
+    /// What the store is to be charged of up to so many counters: of each the hits that still count here,
+    /// at most those that were noted. They are forgotten here: who takes them charges them, or
+    /// puts them back. `None` where nothing is noted.
+    pub fn take_charges(&self, counters_max: usize) -> Option<Vec<Charge>> {
+        let taken: Vec<Noted> = {
+            let mut noted = self.noted.lock();
+            noted.extract_if(|_, _| true).take(counters_max).map(|(_, noted)| noted).collect()
+        };
         let charge = |Noted { ask, hits }: Noted| {
             let share = ask.limit.share_of(self.replicas);
             let hits = hits.min(self.memory.used(&ask.key, &share));
-            // Whatever else was taken meanwhile: all of them, and nobody is rejected for it.
-            let limit = ask.limit.into_overdraft();
-            let enforcement = Enforcement::Shadow;
-            (hits > 0).then_some(Ask { limit, hits, mode: Mode::Take, enforcement, key: ask.key })
+            (hits > 0).then_some(Charge(Noted { ask, hits }))
         };
-        noted.into_values().filter_map(charge).collect()
+        (!taken.is_empty()).then(|| taken.into_iter().filter_map(charge).collect())
+    }
+
+    /// Notes again what the store could not be charged.
+    pub fn put_back(&self, charges: Vec<Charge>) {
+        let mut noted = self.noted.lock();
+        for Charge(Noted { ask, hits }) in charges {
+            let entry = noted.entry(ask.key.hash()).or_insert(Noted { ask, hits: 0 });
+            entry.hits = entry.hits.saturating_add(hits);
+        }
     }
 
     /// Hits that were admitted and never can be charged, since this was asked last.
@@ -169,7 +199,8 @@ mod tests {
     }
 
     fn charged(fallback: &Fallback) -> Vec<u64> {
-        fallback.take_charges().iter().map(|charge| charge.hits).collect()
+        let charges = fallback.take_charges(usize::MAX).unwrap_or_default();
+        charges.iter().map(Charge::hits).collect()
     }
 
     #[test]
@@ -202,6 +233,17 @@ mod tests {
         assert!(decide(&fallback, ask(Algorithm::SlidingWindowLog, 2, Mode::Refund), down()));
         assert_eq!(charged(&fallback), [5]);
         assert_eq!(charged(&fallback), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_put_back_is_charged_with_what_came_meanwhile() {
+        let (fallback, _) = fallback(1);
+        assert!(decide(&fallback, take(3), down()));
+        let charges = fallback.take_charges(1).unwrap();
+        assert!(fallback.take_charges(1).is_none());
+        assert!(decide(&fallback, take(2), down()));
+        fallback.put_back(charges);
+        assert_eq!(charged(&fallback), [5]);
     }
 
     #[test]

@@ -24,10 +24,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fallback::Fallback;
+use super::fallback::{Charge, Fallback};
 use super::memory::MemoryStore;
 use super::{Decision, Occasion, StoreError};
-use crate::clock::uptime_us;
+use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::{Ask, Enforcement, Mode};
 use crate::key::{Counter, Head, Key, Spelling, Tail};
 use crate::limit::{Limit, LimitSpec};
@@ -38,6 +38,12 @@ use deny::DenyCache;
 use outage::{Outages, Refusals};
 use route::Route;
 use spread::Part;
+
+/// Charges under way at once: no more than decide in the time of one decision, beside those of callers.
+const CHARGES_MAX: usize = 64;
+
+/// How long the end waits for charges.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
 
 /// The parts of `lua/`, joined by the build.
 pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
@@ -59,6 +65,8 @@ pub struct Shared {
     fallback: Fallback,
     outages: Outages,
     refusals: Refusals,
+    /// Held by the one who charges.
+    charging: tokio::sync::Mutex<()>,
     metrics: Metrics,
 }
 
@@ -80,7 +88,7 @@ impl Shared {
     pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
         let deny = DenyCache::new(deny);
         let (outages, refusals) = (Outages::default(), Refusals::default());
-        Self { deny, fallback, outages, refusals, metrics }
+        Self { deny, fallback, outages, refusals, charging: tokio::sync::Mutex::default(), metrics }
     }
 }
 
@@ -173,8 +181,7 @@ impl RedisStore {
     }
 
     /// Whether Redis decides: it answers and has not refused the last decision. One that has
-    /// (no memory left, a replica, no permission) is asked for a decision that writes. Where it
-    /// does, it is charged what was admitted without it.
+    /// (no memory left, a replica, no permission) is asked for a decision that writes.
     ///
     /// # Errors
     /// Why it does not.
@@ -185,19 +192,20 @@ impl RedisStore {
         }
         let decides = ready.is_ok() && !self.shared.outages.any();
         self.shared.metrics.store_up.set(if decides { 1.0 } else { 0.0 });
-        ready?;
-        if self.shared.fallback.has_charges() && !self.shared.outages.any() {
-            self.charge().await;
-        }
-        Ok(())
+        ready
     }
 
     /// Charges what was admitted without Redis, for the last time: what it does not take is lost.
     pub async fn settle(&self) {
+        let ready = self.ready().await;
+        if ready.is_ok() {
+            self.charge(SETTLE_MAX).await;
+        }
+        // Another may be charging still.
+        let _turn = self.shared.charging.lock().await;
         let fallback = &self.shared.fallback;
-        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
-        let kept: u64 = fallback.take_charges().iter().map(|charge| charge.hits).sum();
-        let lost = kept + fallback.take_lost();
+        let kept = fallback.take_charges(usize::MAX).unwrap_or_default();
+        let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
         if lost > 0 {
             self.shared.metrics.charges.lost.increment(lost);
             let why = ready.err().map_or_else(String::new, |error| error.to_string());
@@ -224,30 +232,44 @@ impl RedisStore {
         None
     }
 
-    /// Charges what was admitted without Redis; what cannot be charged now never is.
-    async fn charge(&self) {
-        /// Charges at once.
-        const CHARGES_MAX: usize = 1_000;
-        let charges = self.shared.fallback.take_charges();
-        let hits: u64 = charges.iter().map(|charge| charge.hits).sum();
-        let request = |charge: &Ask| {
-            let partition = self.route.partition(charge.key.as_bytes());
-            (self.route.target(partition), Arc::new(vec![charge.clone()]))
-        };
-        let (mut failed, lost) = (0, self.shared.fallback.take_lost());
-        for some in charges.chunks(CHARGES_MAX) {
-            let charged = spread::on_all(some.iter().map(request), &Occasion::now()).await;
-            let errors = some.iter().zip(&charged).filter(|(_, charged)| charged.is_err());
-            failed += errors.map(|(charge, _)| charge.hits).sum::<u64>();
+    /// Charges what was admitted without Redis, for so long; to be run to its end. What surely was not
+    /// taken is charged another time, and what may have been is not, for it could count twice.
+    pub async fn charge(&self, within: Duration) {
+        let fallback = &self.shared.fallback;
+        if !fallback.has_charges() || self.shared.outages.any() {
+            return;
+        }
+        let _turn = self.shared.charging.lock().await;
+        let watch = Stopwatch::start();
+        let (mut charged, mut lost) = (0, fallback.take_lost());
+        while watch.elapsed() < within
+            && let Some(charges) = fallback.take_charges(CHARGES_MAX)
+        {
+            let request = |charge: &Charge| {
+                let ask = charge.ask();
+                let partition = self.route.partition(ask.key.as_bytes());
+                (self.route.target(partition), Arc::new(vec![ask]))
+            };
+            let answers = spread::on_all(charges.iter().map(request), &Occasion::now()).await;
+            let mut not_taken = vec![];
+            for (charge, answer) in charges.into_iter().zip(answers) {
+                match answer {
+                    Ok(_decision) => charged += charge.hits(),
+                    Err(error) if error.may_have_taken() => lost += charge.hits(),
+                    Err(_not_sent) => not_taken.push(charge),
+                }
+            }
+            if !not_taken.is_empty() {
+                fallback.put_back(not_taken);
+                break;
+            }
         }
         let counts = &self.shared.metrics.charges;
-        counts.charged.increment(hits.saturating_sub(failed));
-        counts.lost.increment(lost + failed);
-        tracing::info!(
-            hits,
-            lost = lost + failed,
-            "charged the store what was admitted without it"
-        );
+        counts.charged.increment(charged);
+        counts.lost.increment(lost);
+        if charged + lost > 0 {
+            tracing::info!(hits = charged, lost, "charged the store what was admitted without it");
+        }
     }
 
     /// Removes counters, for a replay that cleans up after itself.

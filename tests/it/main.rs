@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod asks;
+mod charges;
 mod cli;
 mod cluster;
 mod deny_cache;

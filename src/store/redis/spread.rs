@@ -38,6 +38,8 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
             Err(_) => outcome.fail(),
         }
     }
+    // They always fit, and count among the quotas.
+    refunds.iter().flat_map(|part| &*part.asks).for_each(|ask| outcome.count(ask, true));
     // A replay's clock stands still.
     let late_us = |part: &Part| match occasion.at_ms {
         Some(_) => 0,
@@ -75,8 +77,23 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
         for (at, Status { remaining, reset_after_ms, .. }) in
             part.positions.iter().zip(decision.statuses)
         {
-            statuses[*at] = Status { remaining, reset_after_ms, delay_ms: 0, ..statuses[*at] };
+            statuses[*at] = Status { remaining, reset_after_ms, ..statuses[*at] };
         }
+    }
+    // The wait that was told of debt is too long where the debt was given back.
+    let looks: Vec<Part> = settling[..undos_count]
+        .iter()
+        .filter_map(|undo| undo.looked_at(|at| !statuses[at].within_limit))
+        .collect();
+    let looked = on_all(looks.iter().map(Part::request), &occasion).await;
+    for (part, decision) in looks.iter().zip(looked) {
+        for (at, status) in part.positions.iter().zip(decision.into_iter().flat_map(|d| d.statuses))
+        {
+            statuses[*at].retry_after_ms = status.retry_after_ms;
+        }
+    }
+    if !outcome.allowed() {
+        statuses.iter_mut().for_each(|status| status.delay_ms = 0);
     }
     Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
 }
@@ -135,6 +152,15 @@ impl Part {
         let mode = |ask: &Ask| if outcome.moves(ask, true) { Mode::Refund } else { Mode::Peek };
         let asks = self.asks.iter().map(|ask| Ask { mode: mode(ask), ..ask.clone() });
         Self { asks: Arc::new(asks.collect()), ..self }
+    }
+
+    /// Reads of the asks at some positions, if there are any.
+    fn looked_at(&self, wanted: impl Fn(usize) -> bool) -> Option<Self> {
+        let both = self.asks.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
+        let (asks, positions): (Vec<Ask>, Vec<usize>) =
+            both.map(|(ask, at)| (Ask { mode: Mode::Peek, ..ask.clone() }, *at)).unzip();
+        let target = self.target.clone();
+        (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), positions })
     }
 
     fn request(&self) -> (Target, Arc<Vec<Ask>>) {
