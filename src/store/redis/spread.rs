@@ -31,15 +31,7 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
     let start_us = uptime_us();
     let (parts, refunds) = apart(parts);
     let decided = on_all(parts.iter().map(Part::request), &occasion).await;
-    let mut outcome = Outcome::default();
-    for (part, decision) in parts.iter().zip(&decided) {
-        match decision {
-            Ok(decision) => outcome.count_all(&part.asks, &decision.statuses),
-            Err(_) => outcome.fail(),
-        }
-    }
-    // They always fit, and count among the quotas.
-    refunds.iter().flat_map(|part| &*part.asks).for_each(|ask| outcome.count(ask, true));
+    let outcome = outcome(&parts, &decided, &refunds);
     // A replay's clock stands still.
     let late_us = |part: &Part| match occasion.at_ms {
         Some(_) => 0,
@@ -64,38 +56,53 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
 
     let count = parts.iter().chain(&settling[undos_count..]).map(|part| part.asks.len()).sum();
     let mut statuses = vec![Status::UNKNOWN; count];
-    for (part, decision) in parts.iter().zip(decided) {
-        let statuses_of_part = decision.into_iter().flat_map(|decision| decision.statuses);
-        for (at, status) in part.positions.iter().zip(statuses_of_part) {
-            statuses[*at] = status;
-        }
-    }
+    tell(&mut statuses, parts.iter().zip(decided), |_, status| status);
     // An undo that fails leaves hits taken: the rejection stands all the same.
-    let settled =
-        settling.iter().zip(settled).filter_map(|(part, decision)| Some((part, decision.ok()?)));
-    for (part, decision) in settled {
-        for (at, Status { remaining, reset_after_ms, .. }) in
-            part.positions.iter().zip(decision.statuses)
-        {
-            statuses[*at] = Status { remaining, reset_after_ms, ..statuses[*at] };
-        }
-    }
+    tell(&mut statuses, settling.iter().zip(settled), |before, settled| {
+        let Status { remaining, reset_after_ms, .. } = settled;
+        Status { remaining, reset_after_ms, ..before }
+    });
     // The wait that was told of debt is too long where the debt was given back.
-    let looks: Vec<Part> = settling[..undos_count]
-        .iter()
-        .filter_map(|undo| undo.looked_at(|at| !statuses[at].within_limit))
-        .collect();
+    let is_rejected = |at: usize| !statuses[at].within_limit;
+    let looks = settling[..undos_count].iter().filter_map(|undo| undo.looked_at(is_rejected));
+    let looks: Vec<Part> = looks.collect();
     let looked = on_all(looks.iter().map(Part::request), &occasion).await;
-    for (part, decision) in looks.iter().zip(looked) {
-        for (at, status) in part.positions.iter().zip(decision.into_iter().flat_map(|d| d.statuses))
-        {
-            statuses[*at].retry_after_ms = status.retry_after_ms;
-        }
-    }
+    tell(&mut statuses, looks.iter().zip(looked), |before, now| Status {
+        retry_after_ms: now.retry_after_ms,
+        ..before
+    });
     if !outcome.allowed() {
         statuses.iter_mut().for_each(|status| status.delay_ms = 0);
     }
     Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
+}
+
+/// What comes of all parts together.
+fn outcome(parts: &[Part], decided: &[Result<Decision, StoreError>], refunds: &[Part]) -> Outcome {
+    let mut outcome = Outcome::default();
+    for (part, decision) in parts.iter().zip(decided) {
+        match decision {
+            Ok(decision) => outcome.count_all(&part.asks, &decision.statuses),
+            Err(_) => outcome.fail(),
+        }
+    }
+    // They always fit, and count among the quotas.
+    refunds.iter().flat_map(|part| &*part.asks).for_each(|ask| outcome.count(ask, true));
+    outcome
+}
+
+/// Puts what parts were answered in its place: of the status there, and the one that came.
+fn tell<'a>(
+    statuses: &mut [Status],
+    answers: impl Iterator<Item = (&'a Part, Result<Decision, StoreError>)>,
+    join: impl Fn(Status, Status) -> Status,
+) {
+    for (part, decision) in answers {
+        let answered = decision.into_iter().flat_map(|decision| decision.statuses);
+        for (at, status) in part.positions.iter().zip(answered) {
+            statuses[*at] = join(statuses[*at], status);
+        }
+    }
 }
 
 /// What is tested first, and what is given back after it.
