@@ -98,7 +98,7 @@ impl Grpc {
         self: Arc<Self>,
         (call, method): (Call<Incoming>, Method),
         read: Read,
-        write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync + 'static,
+        write: impl FnOnce(&Request, &Answer<'_>) -> T + Send + 'static,
     ) -> Answering {
         let tracing = self.service.tracing();
         let Some(span) = tracing.and_then(|tracing| tracing.call(method, call.headers())) else {
@@ -121,7 +121,7 @@ impl Grpc {
         self: Arc<Self>,
         call: Call<Incoming>,
         read: Read,
-        write: impl Fn(&Request, &Answer<'_>) -> T + Send + Sync,
+        write: impl FnOnce(&Request, &Answer<'_>) -> T + Send,
         occasion: Occasion,
     ) -> Response<ResponseBody> {
         let encoding = Encoding::of(call.headers());

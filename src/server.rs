@@ -238,12 +238,10 @@ async fn start_workers(
             let grpc = parts.grpc().await?;
             let reflection = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-                // Not what operators call elsewhere.
-                .with_service_name("tidegate.v1.RateLimitService")
-                .with_service_name("envoy.service.ratelimit.v3.RateLimitService")
-                .with_service_name("grpc.health.v1.Health")
-                .with_service_name("grpc.reflection.v1.ServerReflection")
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+            let reflection = health::SERVICES
+                .into_iter()
+                .fold(reflection, tonic_reflection::server::Builder::with_service_name)
                 .build_v1()
                 .map_err(|error| format!("reflection: {error}"))?;
             // What they are asked is short, and tonic takes memory for what callers claim to send.

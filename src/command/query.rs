@@ -119,7 +119,7 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
     let mut text = format!("{style}{}{style:#}", if allowed { "allowed" } else { "rejected" });
     if let Some(wait) = answer.retry_after {
         let _ = write!(text, ", would pass in {}", period(Some(wait)));
-    } else if !allowed && !query.peek && answer.source() != DecisionSource::Fallback {
+    } else if !allowed && !query.peek && is_of_limits(answer) {
         text.push_str(", and would never pass as it stands");
     }
     if let Some(delay) = answer.delay {
@@ -168,6 +168,11 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
 }
 
+/// Whether limits decided: while Redis does not answer, a policy may reject whatever they are.
+fn is_of_limits(answer: &CheckRateLimitResponse) -> bool {
+    answer.source() != DecisionSource::Fallback
+}
+
 /// Milliseconds until what is rejected would pass, -1 where it never does; null where it passes, or
 /// where nobody knows.
 fn retry_ms(is_known: bool, retry_after: Option<ProtoDuration>) -> Value {
@@ -180,8 +185,7 @@ fn retry_ms(is_known: bool, retry_after: Option<ProtoDuration>) -> Value {
 
 fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
     let allowed = answer.decision() == Decision::Allowed;
-    // While Redis does not answer, a policy may reject whatever the limit is.
-    let is_of_limits = answer.source() != DecisionSource::Fallback;
+    let is_of_limits = is_of_limits(answer);
     let status = |status: &LimitStatus| {
         json!({
             "descriptor": name(&query.descriptors, status),

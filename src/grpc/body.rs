@@ -19,6 +19,9 @@ use crate::memory_budget::{Full, MemoryBudget, Reservation};
 /// How long a message may take from its call to its end.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(5);
 
+/// The longest message, over gRPC and over HTTP.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
 /// Bytes that waiting occupies.
 const WAITING_BYTES: usize = 256;
 

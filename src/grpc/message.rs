@@ -17,10 +17,7 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tower::BoxError;
 
-use super::body::{Arriving, NotWhole};
-
-/// The longest message.
-const MESSAGE_BYTES_MAX: usize = 4 << 20;
+use super::body::{Arriving, MESSAGE_BYTES_MAX, NotWhole};
 
 /// A byte that says whether it is compressed, and four for the length.
 const HEAD_BYTES: usize = 5;

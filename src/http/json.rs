@@ -22,15 +22,12 @@ use serde_json::de::Deserializer;
 
 use super::Pages;
 use crate::envoy::Reply;
-use crate::grpc::body::NotWhole;
+use crate::grpc::body::{MESSAGE_BYTES_MAX, NotWhole};
 use crate::proto::DESCRIPTORS;
 use crate::request::{Request, RequestError};
 use crate::service::DecideError;
 use crate::store::Occasion;
 use crate::trace::{CallSpan, Method};
-
-/// The largest body; gRPC messages have the same bound.
-const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// The descriptors of the request and its answer.
 static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = LazyLock::new(|| {
@@ -117,8 +114,8 @@ async fn whole(mut body: Body) -> Result<BytesMut, Failure> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(not_whole)?;
         let Ok(bytes) = frame.into_data() else { continue };
-        if whole.len() + bytes.len() > BODY_BYTES_MAX {
-            let message = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+        if whole.len() + bytes.len() > MESSAGE_BYTES_MAX {
+            let message = format!("the body is longer than {MESSAGE_BYTES_MAX} bytes");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         whole.extend_from_slice(&bytes);

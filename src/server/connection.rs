@@ -78,7 +78,7 @@ pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
     terms: Terms,
     follow: PhaseWatch,
 ) {
-    let Some((stream, _place)) = accepted.handshake().await else { return };
+    let Some((stream, _permit)) = accepted.handshake().await else { return };
     let calls = Arc::new(routes.grpc.calls());
     let answer = service_fn({
         let (calls, routes) = (Arc::clone(&calls), Arc::clone(&routes));

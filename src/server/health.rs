@@ -17,14 +17,18 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long the store is charged at a time, so that nothing else here waits for long.
 const CHARGE_MAX: Duration = Duration::from_millis(200);
 
-/// Those whose health can be asked for; the first stands for the process.
-const SERVICES: [&str; 5] = [
-    "",
+/// What is served on the gRPC port. Not what operators call elsewhere.
+pub(super) const SERVICES: [&str; 4] = [
     "tidegate.v1.RateLimitService",
     "envoy.service.ratelimit.v3.RateLimitService",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
 ];
+
+/// Those whose health can be asked for; the first stands for the process.
+fn all() -> impl Iterator<Item = &'static str> {
+    std::iter::once("").chain(SERVICES)
+}
 
 /// What is looked at again and again, until the service stops.
 pub(super) struct Tick {
@@ -91,14 +95,14 @@ impl Tick {
 
     async fn report(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for service in SERVICES {
+        for service in all() {
             self.health.set_service_status(service, status).await;
         }
     }
 
     /// Who watches has been told, and would hold its connection for ever.
     async fn end_watches(&mut self) {
-        for service in SERVICES {
+        for service in all() {
             self.health.clear_service_status(service).await;
         }
     }

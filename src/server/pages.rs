@@ -151,7 +151,7 @@ async fn serve_connection(
     mut follow: PhaseWatch,
     crowd: Arc<Notify>,
 ) {
-    let Some((stream, _place)) = accepted.handshake().await else { return };
+    let Some((stream, _permit)) = accepted.handshake().await else { return };
     let idle = Idle::now();
     let answer = service_fn(|request| {
         let (answer, idle) = (answers.clone().answer(request), idle.clone());

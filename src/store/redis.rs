@@ -197,13 +197,13 @@ impl RedisStore {
 
     /// Charges what was admitted without Redis, for the last time: what it does not take is lost.
     pub async fn settle(&self) {
-        let ready = self.ready().await;
+        let fallback = &self.shared.fallback;
+        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
         if ready.is_ok() {
             self.charge(SETTLE_MAX).await;
         }
         // Another may be charging still.
         let _turn = self.shared.charging.lock().await;
-        let fallback = &self.shared.fallback;
         let kept = fallback.take_charges(usize::MAX).unwrap_or_default();
         let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
         if lost > 0 {

@@ -18,8 +18,13 @@ pub fn checked(spec: &LimitSpec) -> Limit {
 
 /// The key of the counter `name` in the domain `test`.
 pub fn key(name: &str, limit: &Limit) -> Key {
+    key_in("test", name, limit)
+}
+
+/// The key of the counter `name` in a domain.
+pub fn key_in(domain: &str, name: &str, limit: &Limit) -> Key {
     Key::of(&Counter {
-        head: &Head::of(&Spelling::readable("tg"), "test"),
+        head: &Head::of(&Spelling::readable("tg"), domain),
         slot_by: &[],
         entries: std::iter::once(("name", name)),
         shared: &[],

@@ -7,23 +7,20 @@ use std::time::Duration;
 
 use tidegate::clock::SystemClock;
 use tidegate::decide::{Ask, Enforcement, Mode, Status};
-use tidegate::key::{Counter, Head, Key, Spelling, Tail};
-use tidegate::limit::{Algorithm, Limit, LimitSpec};
+use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::redis::access::Access;
-use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
-use tidegate::store::redis::tls::TlsFiles;
-use tidegate::store::redis::{Options, RedisStore, Shared};
+use tidegate::store::redis::{RedisStore, Shared};
 use tidegate::store::{Occasion, StoreError};
 use tokio::time::timeout;
 
-use crate::asks::{checked, limit, take};
+use crate::asks::{checked, key_in, limit, take};
 use crate::support::proxy::{Mode as Network, Proxy};
 use crate::support::servers::{RedisServer, Version};
+use crate::support::stores::{shared, store_at, store_within};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -40,11 +37,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (RedisStore, Metric
     let metrics = Metrics::new(0).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
     let shared = Arc::new(Shared::new(deny, fallback, metrics.clone()));
-    let (credentials, files) = (Credentials::default(), TlsFiles::default());
-    let access = Access::new(url.parse().unwrap(), &credentials, &files).unwrap();
-    let store =
-        RedisStore::connect(&Options { access, timeout: within, batch_max: 64 }, shared).unwrap();
-    store.connected(Duration::from_secs(20)).await.unwrap();
+    let store = store_within(within, url, &shared).await;
     (store, metrics)
 }
 
@@ -92,17 +85,6 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
     timeout(Duration::from_secs(60), all).await.expect("all are charged");
 }
 
-/// The counter of a domain, and so on a server of its own.
-fn key(domain: &str, limit: &Limit) -> Key {
-    Key::of(&Counter {
-        head: &Head::of(&Spelling::readable("tg"), domain),
-        slot_by: &[],
-        entries: std::iter::once(("name", "x")),
-        shared: &[],
-        tail: &Tail::of(limit, 0),
-    })
-}
-
 /// What becomes of `asks` after `before`, each by itself, in memory and on two servers.
 async fn assert_as_in_memory(redis: &RedisStore, before: &[Ask], asks: Vec<Ask>) {
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
@@ -124,7 +106,7 @@ async fn assert_as_in_memory(redis: &RedisStore, before: &[Ask], asks: Vec<Ask>)
 async fn two_servers() -> (RedisStore, [RedisServer; 2]) {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-    (store(&urls.join(","), Duration::from_secs(10), 0).await.0, servers)
+    (store_at(&urls.join(","), &shared(0)).await, servers)
 }
 
 #[tokio::test]
@@ -132,9 +114,9 @@ async fn a_quota_that_gives_hits_back_is_one_that_has_room() {
     let (redis, _servers) = two_servers().await;
     let one = limit(Algorithm::FixedWindow, 1, 1_000 * HOUR_MS);
     for other in 0..8 {
-        let take = Ask { key: key(&format!("full {other}"), &one), ..take("x", &one) };
+        let take = Ask { key: key_in(&format!("full {other}"), "x", &one), ..take("x", &one) };
         let full = Ask { enforcement: Enforcement::Quota(0), ..take.clone() };
-        let key = key(&format!("refunded {other}"), &one);
+        let key = key_in(&format!("refunded {other}"), "x", &one);
         let refund =
             Ask { key, mode: Mode::Refund, enforcement: Enforcement::Quota(1), ..take.clone() };
         assert_as_in_memory(&redis, &[take], vec![full, refund]).await;
@@ -152,9 +134,12 @@ async fn debt_that_is_given_back_is_waited_for_by_nobody() {
         let debt = checked(&spec);
         for other in 0..8 {
             let strict =
-                Ask { key: key(&format!("strict {other}"), &strict), ..take("x", &strict) };
-            let debt =
-                Ask { key: key(&format!("debt {other}"), &debt), hits: 10, ..take("x", &debt) };
+                Ask { key: key_in(&format!("strict {other}"), "x", &strict), ..take("x", &strict) };
+            let debt = Ask {
+                key: key_in(&format!("debt {other}"), "x", &debt),
+                hits: 10,
+                ..take("x", &debt)
+            };
             let asks = vec![Ask { hits: 500, ..debt.clone() }, strict.clone()];
             redis
                 .remove(&[strict.key.as_bytes().to_vec(), debt.key.as_bytes().to_vec()])

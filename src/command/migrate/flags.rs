@@ -8,13 +8,13 @@ use http::Uri;
 
 use super::store;
 use super::values::{Mistakes, Values};
-use crate::period;
+use crate::period::{self, Unit};
 
 /// Where limits are expected whose place nobody knows.
 const LIMITS: &str = "/etc/tidegate";
 
 /// How old a connection may get at most, in this program.
-const AGE_MAX: Duration = Duration::from_secs(86_400);
+const AGE_MAX: Duration = Duration::from_millis(Unit::Day.ms());
 
 /// Where collectors listen for OTLP, by gRPC and by HTTP.
 const OTLP_GRPC_PORT: u16 = 4_317;

@@ -154,13 +154,13 @@ impl Reader<'_, '_, '_> {
         let message = match level.insert(names.key, pattern, self.tree.rules.len()) {
             Ok(None) => return,
             Ok(Some(earlier)) => {
-                let line = self.place_of(earlier);
+                let line = self.location_of(earlier);
                 let message = format!("no value comes here: the wildcard {line} matches them all");
                 self.report.warn(names.at, format!("{}{message}", fields.subject));
                 return;
             }
             Err(Refused::Duplicate(earlier)) => {
-                let line = self.place_of(earlier);
+                let line = self.location_of(earlier);
                 format!("the rule {line} matches the same; keep one of them")
             }
             Err(Refused::TooManyWildcards) => {
@@ -170,9 +170,9 @@ impl Reader<'_, '_, '_> {
         fields.refuse(names.at, message, self.report);
     }
 
-    fn place_of(&self, rule: usize) -> String {
+    fn location_of(&self, rule: usize) -> String {
         match self.tree.locations.get(rule) {
-            Some(place) if *place.file == *self.report.file => format!("at line {}", place.at.line),
+            Some(own) if *own.file == *self.report.file => format!("at line {}", own.at.line),
             Some(Location { file, at }) => format!("at {}:{}", file.display(), at.line),
             None => String::new(),
         }

@@ -41,7 +41,7 @@ pub enum Signal {
 /// Where signals wait. Many of them are one.
 #[derive(Debug)]
 pub struct Notice {
-    /// Absolute, as events' paths are.
+    /// Absolute.
     path: PathBuf,
     state: Mutex<State>,
     told: Condvar,
@@ -61,7 +61,7 @@ struct State {
 /// What belongs to the limits; all paths are free of symlinks but in their last step.
 #[derive(Debug, Default)]
 struct Ours {
-    /// What symlinks lead to.
+    /// The limits files.
     files: HashSet<PathBuf>,
     /// Where files are looked for, if they are.
     folder: Option<PathBuf>,

@@ -50,8 +50,8 @@ pub(super) struct Node {
     shared: Arc<Shared>,
 }
 
-/// The way to a server.
-pub(super) struct Way {
+/// How a server is reached.
+pub(super) struct Connection {
     /// Names it among those that all threads ask.
     pub(super) name: String,
     pub(super) link: Link,
@@ -62,8 +62,8 @@ pub(super) struct Way {
 
 impl Node {
     /// A server, and what is written to see whether it decides.
-    pub(super) fn new(way: Way, probe: Ask, shared: Arc<Shared>) -> Self {
-        let Way { name, link, queue, timeout } = way;
+    pub(super) fn new(connection: Connection, probe: Ask, shared: Arc<Shared>) -> Self {
+        let Connection { name, link, queue, timeout } = connection;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
         let (why, probe, refused) = (Mutex::default(), Mutex::new(probe), shared.refusals.of(name));
@@ -154,8 +154,10 @@ impl Node {
         let is_in_own = |probe: &Ask| is_own(slot(probe.key.as_bytes()));
         let mut probe = self.probe.lock();
         if !is_in_own(&probe) {
-            let found = (1..PROBES_MAX).filter_map(|number| super::probe(number).ok());
-            found.into_iter().find(is_in_own).into_iter().for_each(|found| *probe = found);
+            let mut others = (1..PROBES_MAX).filter_map(|number| super::probe(number).ok());
+            if let Some(own) = others.find(is_in_own) {
+                *probe = own;
+            }
         }
     }
 

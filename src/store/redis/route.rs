@@ -7,7 +7,7 @@ use fred::types::config::Config;
 
 use super::cluster::Cluster;
 use super::link::Link;
-use super::node::{Node, Way};
+use super::node::{Connection, Node};
 use super::queue::{Lane, Queue};
 use super::ring::Ring;
 use super::slot::{slot, tag};
@@ -61,8 +61,8 @@ impl Route {
         let (timeout, batch_max, shared) = (options.timeout, options.batch_max, Arc::clone(shared));
         let connect = move |(name, config): (String, Config)| {
             let link = Link::connect(config, timeout)?;
-            let way = Way { name, link, queue: Queue::new(batch_max), timeout };
-            Ok::<_, String>(Arc::new(Node::new(way, probe(0)?, Arc::clone(&shared))))
+            let connection = Connection { name, link, queue: Queue::new(batch_max), timeout };
+            Ok::<_, String>(Arc::new(Node::new(connection, probe(0)?, Arc::clone(&shared))))
         };
         let named = |node: &HostPort| (node.to_string(), access.config_of(node));
         match options.access.topology() {

@@ -148,8 +148,12 @@ impl Part {
     /// Some of the asks, if there are any.
     fn only(&self, wanted: impl Fn(&Ask) -> bool) -> Option<Self> {
         let both = self.asks.iter().zip(&self.positions).filter(|(ask, _)| wanted(ask));
-        let (asks, positions): (Vec<Ask>, Vec<usize>) =
-            both.map(|(ask, at)| (ask.clone(), *at)).unzip();
+        self.further(both.map(|(ask, at)| (ask.clone(), *at)))
+    }
+
+    /// What else its server is asked, if that is anything.
+    fn further(&self, asks: impl Iterator<Item = (Ask, usize)>) -> Option<Self> {
+        let (asks, positions): (Vec<Ask>, Vec<usize>) = asks.unzip();
         let target = self.target.clone();
         (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), positions })
     }
@@ -164,10 +168,7 @@ impl Part {
     /// Reads of the asks at some positions, if there are any.
     fn looked_at(&self, wanted: impl Fn(usize) -> bool) -> Option<Self> {
         let both = self.asks.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
-        let (asks, positions): (Vec<Ask>, Vec<usize>) =
-            both.map(|(ask, at)| (Ask { mode: Mode::Peek, ..ask.clone() }, *at)).unzip();
-        let target = self.target.clone();
-        (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), positions })
+        self.further(both.map(|(ask, at)| (Ask { mode: Mode::Peek, ..ask.clone() }, *at)))
     }
 
     fn request(&self) -> (Target, Arc<Vec<Ask>>) {
@@ -195,7 +196,7 @@ impl Part {
 fn undo(part: &Part, statuses: &[Status], whole: Outcome, late_us: u64) -> Option<Part> {
     let own = Outcome::of(&part.sent(), statuses);
     let both = part.asks.iter().zip(statuses).zip(&part.positions);
-    let (asks, positions): (Vec<Ask>, Vec<usize>) = both
+    let undone = both
         .filter(|((ask, status), _)| {
             own.moves(ask, status.within_limit) && !whole.moves(ask, status.within_limit)
         })
@@ -204,10 +205,8 @@ fn undo(part: &Part, statuses: &[Status], whole: Outcome, late_us: u64) -> Optio
             let ends_us = status.reset_after_ms.saturating_mul(1_000);
             !matches!(ask.limit.shape(), Shape::FixedWindow) || ends_us > late_us
         })
-        .map(|((ask, _), at)| (Ask { mode: Mode::Refund, ..ask.clone() }, *at))
-        .unzip();
-    let target = part.target.clone();
-    (!asks.is_empty()).then(|| Part { target, asks: Arc::new(asks), positions })
+        .map(|((ask, _), at)| (Ask { mode: Mode::Refund, ..ask.clone() }, *at));
+    part.further(undone)
 }
 
 /// Asks servers at once; the decisions are in the requests' order.

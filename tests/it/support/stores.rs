@@ -41,9 +41,14 @@ pub async fn store_that_denies(server: &RedisServer, shared: &Arc<Shared>) -> Re
 
 /// A store at a URL, connected.
 pub async fn store_at(url: &str, shared: &Arc<Shared>) -> RedisStore {
+    store_within(DEADLINE, url, shared).await
+}
+
+/// A store at a URL, connected, with so long for a decision.
+pub async fn store_within(timeout: Duration, url: &str, shared: &Arc<Shared>) -> RedisStore {
     let address = url.parse().unwrap();
     let access = Access::new(address, &Credentials::default(), &TlsFiles::default()).unwrap();
-    let options = Options { access, timeout: DEADLINE, batch_max: 64 };
+    let options = Options { access, timeout, batch_max: 64 };
     let store = RedisStore::connect(&options, Arc::clone(shared)).unwrap();
     store.connected(DEADLINE).await.unwrap();
     store
