@@ -81,7 +81,9 @@ async fn one_command_starts_an_example_and_ends_it() {
         let ask = Web::on(script.front).get(path);
         let answered = process::eventually(DEADLINE, async || ask.try_send().await).await;
         assert_eq!(answered.expect("envoy answers").status, status, "{example}");
-        TcpStream::connect(script.tidegate).expect("tidegate listens");
+        // Envoy may be there first, and answers without it.
+        let listens = || TcpStream::connect(script.tidegate).ok();
+        process::wait_until(DEADLINE, listens).expect("tidegate listens");
         process::signal(&script.child, "TERM");
         let ended = process::wait_for_exit(&mut script.child, DEADLINE);
         assert_eq!(ended.expect("the script ends").code(), Some(143), "{example}");
