@@ -4,6 +4,7 @@
 //! Pure: a store brings the states and the moment. `lua/decide.lua` is the same in Redis.
 
 use crate::algorithm::State;
+use crate::decision::{Enforcement, Status};
 use crate::key::Key;
 use crate::limit::{Algorithm, Excess, Limit};
 
@@ -33,39 +34,6 @@ pub struct Ask {
     pub enforcement: Enforcement,
 }
 
-/// What a limit does to a request whose hits do not fit it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Enforcement {
-    /// Rejects it.
-    #[default]
-    Enforced,
-    /// Only reports.
-    Shadow,
-    /// Rejects it together with all the other quotas of the request: where one group of them has
-    /// room, it passes. Groups are numbered from 0 on without gaps, below [`QUOTA_GROUPS_MAX`].
-    Quota(u8),
-}
-
-/// The most groups of quotas in one request: the script gets a group as a byte, of which two values
-/// are taken.
-pub const QUOTA_GROUPS_MAX: usize = 254;
-
-/// The answer of one counter, after the decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Whether the ask's hits fit.
-    pub within_limit: bool,
-    /// Single hits that would pass now.
-    pub remaining: u64,
-    /// Milliseconds until all hits of the limit are free again.
-    pub reset_after_ms: u64,
-    /// Not within the limit: the smallest wait in milliseconds after which the same hits would
-    /// fit. `None` where they fit now, and where no wait suffices.
-    pub retry_after_ms: Option<u64>,
-    /// Milliseconds to hold the request so that a leaky bucket drains at its rate.
-    pub delay_ms: u64,
-}
-
 /// What the tests of a request's limits come to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
@@ -85,17 +53,6 @@ struct Quotas {
     over: [u64; 4],
     /// One that is over has no overdraft.
     takes_nothing: bool,
-}
-
-impl Status {
-    /// Of a limit whose state nobody has asked for: nothing is promised.
-    pub(crate) const UNKNOWN: Self = Self {
-        within_limit: true,
-        remaining: 0,
-        reset_after_ms: 0,
-        retry_after_ms: None,
-        delay_ms: 0,
-    };
 }
 
 impl Outcome {

@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, skip_field};
 use prost::{DecodeError, Message};
 
-use crate::decide::Enforcement;
+use crate::decision::Enforcement;
 use crate::limit::Limit;
 use crate::period;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;

@@ -2,7 +2,6 @@
 //! [`Status`]; what is no call that we know, or too much of one, is refused where it is read.
 
 pub mod admin;
-pub mod body;
 pub mod calls;
 mod message;
 pub mod routes;
@@ -15,7 +14,9 @@ use hyper::body::Incoming;
 use prost::Message;
 use tonic::{Code, Status};
 
-use crate::decide::Enforcement;
+use crate::body::Arriving;
+use crate::decision::Enforcement;
+use crate::decision::Source;
 use crate::envoy::{Reply, Style};
 use crate::limit::Algorithm;
 use crate::memory_budget::MemoryBudget;
@@ -24,9 +25,8 @@ use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
-use crate::store::{Occasion, Source, StoreError};
+use crate::store::{Occasion, StoreError};
 use crate::trace::Method;
-use body::Arriving;
 use calls::Calls;
 use message::{Encoding, ResponseBody};
 

@@ -9,9 +9,11 @@
 //! [`key`] know no protocol, no store and no clock.
 
 pub mod algorithm;
+pub mod body;
 pub mod clock;
 pub mod command;
 pub mod decide;
+pub mod decision;
 mod entries;
 pub mod envoy;
 mod file;

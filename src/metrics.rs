@@ -10,8 +10,6 @@ use metrics_exporter_prometheus::{
 
 use parking_lot::Mutex;
 
-use crate::decide::{Enforcement, Status};
-use crate::rules::RuleSet;
 use crate::store::StoreError;
 
 pub mod checks;
@@ -26,7 +24,7 @@ pub mod top;
 use checks::Checks;
 pub use counts::{Charges, Failures, LogLines, SpanCounts};
 use decisions::Decisions;
-pub use rules::RuleMetrics;
+pub use rules::{RuleMetrics, RuleNames};
 pub use tls::TlsMetrics;
 use top::Top;
 
@@ -151,39 +149,6 @@ impl Shed {
     }
 }
 
-/// What came of one limit's test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckResult {
-    /// The hits fit.
-    Allowed = 0,
-    /// They do not, and the request is rejected for it.
-    Rejected = 1,
-    /// They do not, and the request passes all the same: the rule only reports, or it is a quota
-    /// beside another that has room.
-    ShadowRejected = 2,
-}
-
-impl CheckResult {
-    /// The value of the metric label `result`.
-    pub const fn name(self) -> &'static str {
-        checks::RESULTS[self as usize]
-    }
-
-    /// Of a limit that stood so, in a request that is `allowed` or not.
-    pub const fn of(status: &Status, enforcement: Enforcement, allowed: bool) -> Self {
-        let rejects = match enforcement {
-            Enforcement::Enforced => true,
-            Enforcement::Shadow => false,
-            Enforcement::Quota(_) => !allowed,
-        };
-        match (status.within_limit, rejects) {
-            (true, _) => Self::Allowed,
-            (false, true) => Self::Rejected,
-            (false, false) => Self::ShadowRejected,
-        }
-    }
-}
-
 impl Metrics {
     /// A recorder of its own, so that several services in one process do not meet; at most
     /// `series_max` series have values of requests in their labels.
@@ -246,8 +211,8 @@ impl Metrics {
     }
 
     /// The handles of a rule set.
-    pub fn of_rules(&self, rules: &RuleSet) -> RuleMetrics {
-        RuleMetrics::new(rules, &self.checks, &self.decisions)
+    pub fn of_rules(&self, names: &RuleNames<'_>) -> RuleMetrics {
+        RuleMetrics::new(names, &self.checks, &self.decisions)
     }
 
     /// Counts a decision that the store could not make.

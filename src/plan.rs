@@ -7,7 +7,8 @@
 
 use smallvec::SmallVec;
 
-use crate::decide::{Ask, Enforcement, Mode};
+use crate::decide::{Ask, Mode};
+use crate::decision::Enforcement;
 use crate::key::{Counter, Head, Key, Tail};
 use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Entries, Request, RequestError};

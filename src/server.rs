@@ -28,9 +28,9 @@ use tokio::time::{sleep, timeout};
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tracing_appender::non_blocking::WorkerGuard;
 
+use crate::body::ARRIVAL_MAX;
 use crate::clock::{Clock, Stopwatch, SystemClock};
 use crate::grpc::CallBudgets;
-use crate::grpc::body::ARRIVAL_MAX;
 use crate::grpc::calls::{CALL_BYTES, LOOKS_MAX};
 use crate::grpc::routes::Routes;
 use crate::http;

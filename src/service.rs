@@ -7,14 +7,16 @@ use arc_swap::Guard;
 use tokio::sync::Semaphore;
 
 use crate::clock::Stopwatch;
+use crate::decision::LimitResult;
+use crate::decision::{Decision, Source};
 use crate::key::{Head, Spelling};
 use crate::limit::Limit;
 use crate::metrics::top;
-use crate::metrics::{CheckResult, Metrics, RuleMetrics, Shed};
+use crate::metrics::{Metrics, RuleMetrics, Shed};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
 use crate::rules::{Domain, OnStoreFailure, RuleSet};
-use crate::store::{Decision, Occasion, Source, Store, StoreError};
+use crate::store::{Occasion, Store, StoreError};
 use crate::trace::Tracing;
 
 mod answer;
@@ -270,15 +272,15 @@ impl Service {
         matched: &[Matched<'_>],
         decision: &Decision,
     ) {
-        snapshot.metrics.count_decision(Some(domain), decision.allowed, decision.source);
+        snapshot.metrics.count_decision(Some(domain.id()), decision.allowed, decision.source);
         for matched in matched {
             let (result, near) = result(matched, decision);
-            if result == CheckResult::Rejected {
+            if result == LimitResult::Rejected {
                 offender::count(&self.top, domain, matched, request);
             }
             let (rule, name, id) = match matched.origin {
                 Origin::Override(..) => {
-                    snapshot.metrics.overrides(domain).count(result, near);
+                    snapshot.metrics.overrides(domain.id()).count(result, near);
                     continue;
                 }
                 Origin::Rule(rule, limit) => (rule, limit.name(), limit.id()),
@@ -289,7 +291,7 @@ impl Service {
             };
             if rule.tells_values() {
                 let dimension = dimension::spell(rule, name, request, matched.descriptor);
-                self.metrics.checks.count_value(domain, dimension, result, near);
+                self.metrics.checks.count_value(domain.name(), dimension, result, near);
             } else {
                 snapshot.metrics.limit(id).count(result, near);
             }
@@ -298,20 +300,21 @@ impl Service {
 }
 
 /// What came of one limit's test, and whether the limit is then nearly used up.
-fn result(matched: &Matched<'_>, decision: &Decision) -> (CheckResult, bool) {
+fn result(matched: &Matched<'_>, decision: &Decision) -> (LimitResult, bool) {
     let Some(status) = matched.ask.map(|ask| &decision.statuses[ask]) else {
-        return (CheckResult::Allowed, false);
+        return (LimitResult::Allowed, false);
     };
     let capacity = matched.origin.limit().map_or(0, Limit::capacity);
     let near = status.within_limit && status.remaining.saturating_mul(5) <= capacity;
-    (CheckResult::of(status, matched.enforcement, decision.allowed), near)
+    (LimitResult::of(status, matched.enforcement, decision.allowed), near)
 }
 
 impl Snapshot {
     fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: &Spelling) -> Self {
         let head = |domain: &Domain| Head::of(spelling, domain.name());
         let key_heads = rules.domains().map(head).collect();
-        Self { metrics: metrics.of_rules(&rules), key_heads, rules, load }
+        let metrics = metrics.of_rules(&in_force::rule_names(&rules));
+        Self { metrics, key_heads, rules, load }
     }
 
     /// What a request of one of these domains asks of the store.

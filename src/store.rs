@@ -9,54 +9,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decide::{Ask, Status};
+use crate::decide::Ask;
+use crate::decision::Decision;
 use crate::rules::OnStoreFailure;
 use crate::trace::Parent;
 use memory::MemoryStore;
 use redis::RedisStore;
-
-/// A store's decision over one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether the request passes.
-    pub allowed: bool,
-    /// How the decision was reached.
-    pub source: Source,
-    /// A status for each ask, in the asks' order.
-    pub statuses: Vec<Status>,
-}
-
-impl Decision {
-    /// What a request gets that meets no limit.
-    pub const fn without_limits() -> Self {
-        Self { allowed: true, source: Source::Store, statuses: Vec::new() }
-    }
-}
-
-/// How a decision was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// By the store, on its current state.
-    Store,
-    /// Here: the store said earlier that a limit stays full until later than now.
-    DenyCache,
-    /// Here: the store did not answer.
-    Fallback,
-}
-
-impl Source {
-    /// All, by their index.
-    pub const ALL: [Self; 3] = [Self::Store, Self::DenyCache, Self::Fallback];
-
-    /// The value of the metric label `source`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::DenyCache => "deny_cache",
-            Self::Fallback => "fallback",
-        }
-    }
-}
 
 /// The store could not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::{rejects, seconds, tightest};
-use crate::decide::Enforcement;
+use crate::decision::Enforcement;
 use crate::key;
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::service::{Answer, LimitStatus};

@@ -17,7 +17,7 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tower::BoxError;
 
-use super::body::{Arriving, MESSAGE_BYTES_MAX, NotWhole};
+use crate::body::{Arriving, MESSAGE_BYTES_MAX, NotWhole};
 
 /// A byte that says whether it is compressed, and four for the length.
 const HEAD_BYTES: usize = 5;

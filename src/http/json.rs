@@ -21,8 +21,8 @@ use serde_json::Serializer;
 use serde_json::de::Deserializer;
 
 use super::Pages;
+use crate::body::{MESSAGE_BYTES_MAX, NotWhole};
 use crate::envoy::Reply;
-use crate::grpc::body::{MESSAGE_BYTES_MAX, NotWhole};
 use crate::proto::DESCRIPTORS;
 use crate::request::{Request, RequestError};
 use crate::service::DecideError;

@@ -4,28 +4,25 @@
 //! put those into labels. Those with values are bounded; beyond the bound the oldest that was not counted
 //! lately goes, and its counts go on in the series `other`, so that sums stay what they are.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::CheckResult;
 use super::configured::{Configured, escaped};
-use crate::rules::{Domain, RuleSet};
+use crate::decision::LimitResult;
 
 const CHECKS: &str = "rate_limit_check_total";
 const NEAR: &str = "rate_limit_near_limit_total";
 const DROPPED: &str = "rate_limit_metric_series_dropped_total";
 
-pub(super) const RESULTS: [&str; 3] = ["allowed", "rejected", "shadow_rejected"];
-
 /// The dimension of what no longer has a series of its own.
 const OTHER: &str = "other";
 
 /// The series of one domain and dimension: its results, and how often it was near the limit.
-const SERIES_EACH: usize = RESULTS.len() + 1;
+const SERIES_EACH: usize = LimitResult::ALL.len() + 1;
 
 /// How many series that were counted lately are passed over, at most, before one is dropped.
 const SPARED_MAX: usize = 8;
@@ -67,7 +64,7 @@ struct Value {
 
 impl Series {
     /// Counts one test; `near` where the limit is then used to four fifths or more.
-    pub fn count(&self, result: CheckResult, near: bool) {
+    pub fn count(&self, result: LimitResult, near: bool) {
         self.results[result as usize].fetch_add(1, Ordering::Relaxed);
         if near {
             self.near.fetch_add(1, Ordering::Relaxed);
@@ -98,18 +95,21 @@ impl Checks {
     }
 
     /// The series of these names from now on: one that was there goes on, the others end.
-    pub(super) fn configure(&self, names: Vec<(&str, &str)>, rules: &RuleSet) -> Vec<Arc<Series>> {
-        let names = names.into_iter();
+    pub(super) fn configure<'a>(
+        &self,
+        names: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+    ) -> Vec<Arc<Series>> {
+        let domains: HashSet<&str> = names.clone().map(|(domain, _)| domain).collect();
         let names = names.map(|(domain, dimension)| (Box::from(domain), Box::from(dimension)));
         let series = self.configured.replace(names);
-        self.values.write().retain(|domain| rules.domain(domain).is_some());
+        self.values.write().retain(|domain| domains.contains(domain));
         self.has_warned.store(false, Ordering::Relaxed);
         series
     }
 
     /// Counts one test under a dimension that has values of requests in it.
-    pub fn count_value(&self, domain: &Domain, dimension: String, result: CheckResult, near: bool) {
-        let name = (Box::from(domain.name()), dimension.into_boxed_str());
+    pub fn count_value(&self, domain: &str, dimension: String, result: LimitResult, near: bool) {
+        let name = (Box::from(domain), dimension.into_boxed_str());
         if let Some(value) = self.values.read().series.get(&name) {
             value.counted.store(true, Ordering::Relaxed);
             value.series.count(result, near);
@@ -199,8 +199,8 @@ fn write_families(
 ) -> std::fmt::Result {
     writeln!(text, "# HELP {CHECKS} Limits checked, by what came of it\n# TYPE {CHECKS} counter")?;
     for ((domain, dimension), series) in all {
-        for (result, count) in RESULTS.iter().zip(&series.results) {
-            let labels = labels(domain, dimension);
+        for (result, count) in LimitResult::ALL.iter().zip(&series.results) {
+            let (labels, result) = (labels(domain, dimension), result.name());
             let count = count.load(Ordering::Relaxed);
             writeln!(text, "{CHECKS}{{{labels},result=\"{result}\"}} {count}")?;
         }

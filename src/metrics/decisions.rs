@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::configured::{Configured, escaped};
-use crate::store::Source;
+use crate::decision::Source;
 
 const DECISIONS: &str = "rate_limit_decision_total";
 

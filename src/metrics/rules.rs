@@ -1,21 +1,30 @@
-//! Where requests count that meet a rule set: handles made when rules load, so that counting costs no
-//! lookup.
+//! The handles of a rule set's series. They are made when rules load, so that counting a request costs
+//! no lookup.
+//!
+//! The caller passes names only: this module knows nothing of rules.
 
 use std::sync::Arc;
 
 use super::OVERRIDE;
 use super::checks::{self, Checks};
 use super::decisions::{self, Decisions};
-use crate::rules::{Domain, RuleSet};
-use crate::store::Source;
+use crate::decision::Source;
 
 /// Stands for every domain that no limits file has.
 const UNKNOWN: &str = "unknown";
 
+/// The names that a rule set's series are made from.
+pub struct RuleNames<'a> {
+    /// The domains, by their ids.
+    pub domains: Vec<&'a str>,
+    /// The domain and the dimension of each limit, by the limits' ids.
+    pub limits: Vec<(&'a str, &'a str)>,
+}
+
 /// The handles of one rule set.
 pub struct RuleMetrics {
     limits: Vec<Arc<checks::Series>>,
-    /// By the domain's id; behind them that of all other domains.
+    /// By the domain's id. The last one is shared by all unknown domains.
     domains: Vec<DomainMetrics>,
 }
 
@@ -26,43 +35,33 @@ struct DomainMetrics {
 }
 
 impl RuleMetrics {
-    pub(super) fn new(rules: &RuleSet, checks: &Checks, decisions: &Decisions) -> Self {
-        let mut names = vec![("", ""); rules.limits_count()];
-        for domain in rules.domains() {
-            for rule in domain.rules() {
-                let limits = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
-                let unlimited = rule.unlimited().map(|rule| (rule.id(), rule.name()));
-                for (id, name) in limits.chain(unlimited) {
-                    names[id] = (domain.name(), name);
-                }
-            }
-        }
-        let domains = || rules.domains().map(Domain::name).chain([UNKNOWN]);
-        names.extend(domains().map(|domain| (domain, OVERRIDE)));
-        let mut limits = checks.configure(names, rules);
-        let overrides = limits.split_off(rules.limits_count());
+    pub(super) fn new(names: &RuleNames<'_>, checks: &Checks, decisions: &Decisions) -> Self {
+        let domains = || names.domains.iter().copied().chain([UNKNOWN]);
+        let overrides = domains().map(|domain| (domain, OVERRIDE));
+        let mut limits = checks.configure(names.limits.iter().copied().chain(overrides));
+        let overrides = limits.split_off(names.limits.len());
         let decisions = decisions.configure(domains());
         let both = decisions.into_iter().zip(overrides);
         let domains = both.map(|(decisions, overrides)| DomainMetrics { decisions, overrides });
         Self { limits, domains: domains.collect() }
     }
 
-    fn domain(&self, domain: Option<&Domain>) -> &DomainMetrics {
-        &self.domains[domain.map_or(self.domains.len() - 1, Domain::id)]
+    fn domain(&self, id: Option<usize>) -> &DomainMetrics {
+        &self.domains[id.unwrap_or(self.domains.len() - 1)]
     }
 
-    /// Where tests of a rule's limit count, by the id that the rule set gave it.
+    /// Where checks of a rule's limit are counted, by the limit's id.
     pub fn limit(&self, id: usize) -> &checks::Series {
         &self.limits[id]
     }
 
-    /// Where tests of limits count that a domain's requests bring.
-    pub fn overrides(&self, domain: &Domain) -> &checks::Series {
-        &self.domain(Some(domain)).overrides
+    /// Where checks of limits are counted that requests bring to a domain.
+    pub fn overrides(&self, domain_id: usize) -> &checks::Series {
+        &self.domain(Some(domain_id)).overrides
     }
 
-    /// Counts a decision.
-    pub fn count_decision(&self, domain: Option<&Domain>, allowed: bool, source: Source) {
-        self.domain(domain).decisions.count(allowed, source);
+    /// Counts a decision, of an unknown domain where `domain_id` is `None`.
+    pub fn count_decision(&self, domain_id: Option<usize>, allowed: bool, source: Source) {
+        self.domain(domain_id).decisions.count(allowed, source);
     }
 }

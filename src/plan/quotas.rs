@@ -4,7 +4,7 @@
 //! envoyproxy/ratelimit, for a gateway that chooses among models: one that is over any of its own
 //! limits is no choice any more, and the request is rejected when none is left.
 
-use crate::decide::{Enforcement, QUOTA_GROUPS_MAX};
+use crate::decision::{Enforcement, QUOTA_GROUPS_MAX};
 use crate::request::{Entries, RequestError};
 use crate::rules::Role;
 

@@ -23,8 +23,8 @@ use tower::ServiceExt;
 use super::lifecycle::{Phase, PhaseWatch};
 use super::listen::{Accepted, Acceptor};
 use super::stream::GuardedStream;
+use crate::body::Arriving;
 use crate::clock::uptime_us;
-use crate::grpc::body::Arriving;
 use crate::memory_budget::{Full, MemoryBudget};
 
 /// Connections at once: probes, scrapes, people, and callers without gRPC.

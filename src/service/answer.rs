@@ -2,12 +2,12 @@
 
 use smallvec::SmallVec;
 
-use crate::decide::{Enforcement, Status};
+use crate::decision::LimitResult;
+use crate::decision::{Decision, Source};
+use crate::decision::{Enforcement, Status};
 use crate::limit::Limit;
-use crate::metrics::CheckResult;
 use crate::plan::{Matched, Origin};
 use crate::rules::{Domain, Rule};
-use crate::store::{Decision, Source};
 
 /// The answer to one request, by the rules of one snapshot.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl<'s> Answer<'s> {
     /// The first limits that reject the request, each once where its statuses stand together.
     pub(super) fn rejected_by(&self, rules_max: usize) -> impl Iterator<Item = &'s str> {
         let rejects =
-            |status: &&LimitStatus<'_>| status.result(self.allowed) == CheckResult::Rejected;
+            |status: &&LimitStatus<'_>| status.result(self.allowed) == LimitResult::Rejected;
         let mut rules: Vec<_> = self.statuses.iter().filter(rejects).map(|own| own.rule).collect();
         rules.dedup();
         rules.into_iter().take(rules_max)
@@ -109,8 +109,8 @@ fn retry_after_ms(statuses: &[LimitStatus<'_>]) -> Option<u64> {
 
 impl<'s> LimitStatus<'s> {
     /// What came of the limit's test, of a request that is `allowed` or not.
-    pub const fn result(&self, allowed: bool) -> CheckResult {
-        CheckResult::of(&self.status, self.enforcement, allowed)
+    pub const fn result(&self, allowed: bool) -> LimitResult {
+        LimitResult::of(&self.status, self.enforcement, allowed)
     }
 
     fn of(matched: &Matched<'s>, decision: &Decision) -> Self {

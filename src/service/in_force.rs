@@ -8,9 +8,9 @@ use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 
 use super::Snapshot;
 use crate::key::Spelling;
-use crate::metrics::Metrics;
-use crate::rules::RuleSet;
+use crate::metrics::{Metrics, RuleNames};
 use crate::rules::parse::{Files, LoadErrors};
+use crate::rules::{Domain, RuleSet};
 
 /// The rules in force, which all threads share and a reload swaps.
 pub struct Rules {
@@ -82,6 +82,21 @@ impl Load {
         let paths = files.paths().map(ToOwned::to_owned).collect();
         Self { version, hash: files.hash(), at_ms, files: paths }
     }
+}
+
+/// The names under which metrics count the checks of a rule set's limits.
+pub(super) fn rule_names(rules: &RuleSet) -> RuleNames<'_> {
+    let mut limits = vec![("", ""); rules.limits_count()];
+    for domain in rules.domains() {
+        for rule in domain.rules() {
+            let named = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
+            let unlimited = rule.unlimited().map(|rule| (rule.id(), rule.name()));
+            for (id, name) in named.chain(unlimited) {
+                limits[id] = (domain.name(), name);
+            }
+        }
+    }
+    RuleNames { domains: rules.domains().map(Domain::name).collect(), limits }
 }
 
 /// The first mistake, and how many follow.

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::memory::MemoryStore;
-use super::{Decision, Source, StoreError};
-use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
+use crate::decide::{Ask, Mode, Outcome};
+use crate::decision::{Decision, Source};
+use crate::decision::{Enforcement, Status};
 use crate::rules::OnStoreFailure;
+use crate::store::StoreError;
 
 /// Counters whose hits are noted; those of further ones are never charged.
 const NOTED_MAX: usize = 100_000;

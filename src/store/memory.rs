@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Decision, Source};
 use crate::algorithm::State;
 use crate::clock::Clock;
 use crate::decide::{Ask, Outcome};
+use crate::decision::{Decision, Source};
 use crate::key::Key;
 use crate::limit::Limit;
 use shard::Shard;

@@ -26,13 +26,15 @@ use std::time::Duration;
 
 use super::fallback::{Charge, Fallback};
 use super::memory::MemoryStore;
-use super::{Decision, Occasion, StoreError};
 use crate::clock::{Stopwatch, uptime_us};
-use crate::decide::{Ask, Enforcement, Mode};
+use crate::decide::{Ask, Mode};
+use crate::decision::Decision;
+use crate::decision::Enforcement;
 use crate::key::{Counter, Head, Key, Spelling, Tail};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
 use crate::rules::OnStoreFailure;
+use crate::store::{Occasion, StoreError};
 use access::Access;
 use deny::DenyCache;
 use outage::{Outages, Refusals};

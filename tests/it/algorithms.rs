@@ -6,7 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use tidegate::algorithm::State;
 use tidegate::clock::MOMENT_MAX_MS;
-use tidegate::decide::{Ask, Mode, Outcome, Status};
+use tidegate::decide::{Ask, Mode, Outcome};
+use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 
 use crate::asks::{checked, refund, take};

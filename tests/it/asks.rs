@@ -2,7 +2,8 @@
 #![allow(unreachable_pub, reason = "says what is meant for the other tests")]
 #![allow(clippy::expect_used, reason = "a test that cannot go on panics")]
 
-use tidegate::decide::{Ask, Enforcement, Mode};
+use tidegate::decide::{Ask, Mode};
+use tidegate::decision::Enforcement;
 use tidegate::key::{Counter, Head, Key, Spelling, Tail};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 

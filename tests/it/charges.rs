@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::SystemClock;
-use tidegate::decide::{Ask, Enforcement, Mode, Status};
+use tidegate::decide::{Ask, Mode};
+use tidegate::decision::{Enforcement, Status};
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;

@@ -2,10 +2,11 @@
 //! admit.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+use tidegate::decision::{Decision, Source};
 use tidegate::limit::Algorithm;
 use tidegate::rules::OnStoreFailure;
+use tidegate::store::Occasion;
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Decision, Occasion, Source};
 
 use crate::asks::{limit, refund, take};
 use crate::support::client::{Served, request};

@@ -15,9 +15,10 @@ use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::Builder;
 use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
-use tidegate::decide::{Ask, Enforcement, Mode};
+use tidegate::decide::{Ask, Mode};
+use tidegate::decision::Decision;
+use tidegate::decision::Enforcement;
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
-use tidegate::store::Decision;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisStore;
 

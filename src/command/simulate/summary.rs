@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::metrics::CheckResult;
+use crate::decision::LimitResult;
 use crate::service::Answer;
 
 /// Counts a replay's decisions.
@@ -31,9 +31,9 @@ impl Summary {
             let rule = (domain.to_owned(), status.rule.to_owned());
             let counts = self.rules.entry(rule).or_default();
             match status.result(answer.allowed) {
-                CheckResult::Allowed => counts.allowed += 1,
-                CheckResult::Rejected => counts.rejected += 1,
-                CheckResult::ShadowRejected => counts.shadow_rejected += 1,
+                LimitResult::Allowed => counts.allowed += 1,
+                LimitResult::Rejected => counts.rejected += 1,
+                LimitResult::ShadowRejected => counts.shadow_rejected += 1,
             }
         }
     }

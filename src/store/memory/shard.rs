@@ -9,7 +9,8 @@ use hashbrown::HashTable;
 
 use super::GRACE_MS;
 use crate::algorithm::State;
-use crate::decide::{Ask, Status};
+use crate::decide::Ask;
+use crate::decision::Status;
 use crate::key::Key;
 
 #[derive(Debug, Default)]
@@ -260,7 +261,8 @@ impl IndexMut<u32> for Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Enforcement, Mode, Outcome};
+    use crate::decide::{Mode, Outcome};
+    use crate::decision::Enforcement;
     use crate::limit::{Limit, LimitSpec};
 
     fn ask(mode: Mode) -> Ask {

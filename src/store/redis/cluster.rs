@@ -19,7 +19,8 @@ use super::slot::SLOTS;
 use super::url::HostPort;
 use crate::clock::uptime_us;
 use crate::decide::Ask;
-use crate::store::{Decision, Occasion, StoreError};
+use crate::decision::Decision;
+use crate::store::{Occasion, StoreError};
 
 /// How often the map is asked for where all is well, and where it is not.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);

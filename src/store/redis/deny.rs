@@ -19,9 +19,10 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::decide::{Ask, Enforcement, Mode, Status};
+use crate::decide::{Ask, Mode};
+use crate::decision::{Decision, Source};
+use crate::decision::{Enforcement, Status};
 use crate::limit::{Excess, Limit};
-use crate::store::{Decision, Source};
 
 /// Parts with a lock each.
 const PARTS: usize = 64;

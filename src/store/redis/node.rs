@@ -20,7 +20,8 @@ use super::slot::slot;
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::Ask;
-use crate::store::{Decision, Occasion, StoreError};
+use crate::decision::Decision;
+use crate::store::{Occasion, StoreError};
 use crate::trace::Run;
 
 /// How often a server that is down is asked whether it is back.

@@ -18,9 +18,10 @@ use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use super::super::{Decision, Occasion, StoreError};
 use crate::decide::Ask;
+use crate::decision::Decision;
 use crate::limit::Shape;
+use crate::store::{Occasion, StoreError};
 
 /// Runs under way at once: while Redis works on one, the next is on the wire.
 const RUNS_MAX: usize = 2;

@@ -14,7 +14,8 @@ use super::slot::{slot, tag};
 use super::url::{HostPort, Topology};
 use super::{Options, Shared, probe};
 use crate::decide::Ask;
-use crate::store::{Decision, Occasion, StoreError};
+use crate::decision::Decision;
+use crate::store::{Occasion, StoreError};
 
 /// The servers of a store, as one thread sees them.
 pub(super) enum Route {

@@ -13,9 +13,11 @@ use tokio::task::JoinSet;
 
 use super::route::Target;
 use crate::clock::uptime_us;
-use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
+use crate::decide::{Ask, Mode, Outcome};
+use crate::decision::{Decision, Source};
+use crate::decision::{Enforcement, Status};
 use crate::limit::Shape;
-use crate::store::{Decision, Occasion, Source, StoreError};
+use crate::store::{Occasion, StoreError};
 
 /// The asks of a request that one server decides together.
 pub(super) struct Part {

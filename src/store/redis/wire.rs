@@ -9,9 +9,11 @@ use std::io::Write;
 use bytes::Bytes;
 use fred::types::Key;
 
-use super::super::{Decision, Source, StoreError};
-use crate::decide::{Ask, Enforcement, Mode, Outcome, Status};
+use crate::decide::{Ask, Mode, Outcome};
+use crate::decision::{Decision, Source};
+use crate::decision::{Enforcement, Status};
 use crate::limit::{Algorithm, Bucket, Excess, Shape};
+use crate::store::StoreError;
 
 /// Bytes of one ask without its key.
 const ASK_BYTES: usize = 4 + 7 + 7 + 6 + 7 + 6;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::SystemClock;
 use tidegate::decide::Ask;
+use tidegate::decision::Decision;
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::fallback::Fallback;
@@ -14,7 +15,7 @@ use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
-use tidegate::store::{Decision, Occasion, StoreError};
+use tidegate::store::{Occasion, StoreError};
 
 use super::servers::RedisServer;
 
