@@ -4,20 +4,17 @@ use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, skip_field};
 use prost::{DecodeError, Message};
 
-use crate::decision::Enforcement;
-use crate::limit::Limit;
-use crate::period;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::request::Request;
-use crate::service::{Answer, LimitStatus};
+use crate::service::Answer;
 
 mod headers;
 mod metadata;
 mod status;
+mod tightest;
 mod wire;
 
-use status::{Told, ToldLimit};
+use tightest::rejects;
 use wire::{push_head, push_number, push_sized, sized};
 
 pub use headers::Headers;
@@ -54,7 +51,7 @@ impl Reply {
         let mut bytes = Vec::with_capacity(USUAL_BYTES + descriptors * USUAL_STATUS_BYTES);
         push_number(&mut bytes, OVERALL_CODE, code as u64);
         for descriptor in 0..descriptors {
-            told(answer, descriptor).push(&mut bytes);
+            status::of(answer, descriptor).push(&mut bytes);
         }
         for header in headers::of(answer, style.headers) {
             push_head(&mut bytes, RESPONSE_HEADERS, header.encoded_len());
@@ -108,81 +105,4 @@ fn raw_body<'a>(answer: &Answer<'a>) -> Option<&'a str> {
     let own = answer.statuses.iter().filter(|status| rejects(status));
     let own = own.filter_map(|status| status.matched?.raw_body()).next();
     own.or_else(|| answer.domain?.raw_body())
-}
-
-const fn rejects(status: &LimitStatus<'_>) -> bool {
-    !status.status.within_limit && !matches!(status.enforcement, Enforcement::Shadow)
-}
-
-/// Of several limits the one that rejects, the longest to wait for first; else the one with
-/// least remaining.
-fn tightest<'a, 's>(
-    statuses: impl Iterator<Item = &'a LimitStatus<'s>> + Clone,
-) -> Option<&'a LimitStatus<'s>>
-where
-    's: 'a,
-{
-    let wait = |status: &&LimitStatus<'_>| status.status.retry_after_ms.unwrap_or(u64::MAX);
-    let rejecting = statuses.clone().filter(|status| rejects(status)).max_by_key(wait);
-    let limited = statuses.filter(|status| status.limit.is_some());
-    rejecting.or_else(|| limited.min_by_key(|status| status.status.remaining))
-}
-
-fn told<'a>(answer: &Answer<'a>, descriptor: usize) -> Told<'a> {
-    let met = answer.statuses.iter().filter(|status| status.descriptor == descriptor);
-    let Some(status) = tightest(met.clone()) else {
-        let remaining = if met.clone().next().is_some() { u32::MAX } else { 0 };
-        return Told { code: Code::Ok, limit: None, remaining, reset_after_ms: None };
-    };
-    let limit = status.limit.map(|limit| told_limit(&limit, status));
-    let remaining = u32::try_from(status.status.remaining).unwrap_or(u32::MAX);
-    let (code, reset_after_ms) = if rejects(status) {
-        // Envoy makes Retry-After of it.
-        (Code::OverLimit, seconds(status).saturating_mul(1_000))
-    } else {
-        (Code::Ok, status.status.reset_after_ms)
-    };
-    Told { code, limit, remaining, reset_after_ms: Some(reset_after_ms) }
-}
-
-/// Seconds until the request could pass where it is over the limit, at least one; one that never
-/// could is told when the limit is full again. Else until the limit is full again.
-fn seconds(status: &LimitStatus<'_>) -> u64 {
-    let reset_after_ms = status.status.reset_after_ms;
-    if rejects(status) {
-        status.status.retry_after_ms.unwrap_or(reset_after_ms).div_ceil(1_000).max(1)
-    } else {
-        reset_after_ms.div_ceil(1_000)
-    }
-}
-
-fn told_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> ToldLimit<'a> {
-    let (unit, multiplier) = unit_of(limit.period_ms()).unwrap_or((Unit::Unknown, 1));
-    ToldLimit {
-        requests: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
-        unit,
-        multiplier,
-        name: if status.named && is_quotable(status.rule) { status.rule } else { "" },
-    }
-}
-
-/// Whether a name can stand between quotes in a header: Envoy writes it there as it is. Limits files
-/// have no names with control characters.
-fn is_quotable(name: &str) -> bool {
-    !name.contains(['"', '\\'])
-}
-
-/// The longest unit that a period is whole ones of, and how many.
-fn unit_of(period_ms: u64) -> Option<(Unit, u32)> {
-    let (unit, count) = period::Unit::longest_of(period_ms)?;
-    let unit = match unit {
-        period::Unit::Second => Unit::Second,
-        period::Unit::Minute => Unit::Minute,
-        period::Unit::Hour => Unit::Hour,
-        period::Unit::Day => Unit::Day,
-        period::Unit::Week => Unit::Week,
-        period::Unit::Month => Unit::Month,
-        period::Unit::Year => Unit::Year,
-    };
-    Some((unit, u32::try_from(count).ok()?))
 }

@@ -24,6 +24,7 @@ pub mod top;
 use checks::Checks;
 pub use counts::{Charges, Failures, LogLines, SpanCounts};
 use decisions::Decisions;
+pub(crate) use rules::OVERRIDE;
 pub use rules::{RuleMetrics, RuleNames};
 pub use tls::TlsMetrics;
 use top::Top;
@@ -43,9 +44,6 @@ const RUN_REQUESTS: &str = "rate_limit_store_run_requests";
 const MEMORY_KEYS: &str = "rate_limit_memory_keys";
 const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
 const BUILD_INFO: &str = "tidegate_build_info";
-
-/// The dimension of limits that requests bring.
-pub(crate) const OVERRIDE: &str = "override";
 
 /// 50 µs to 1 s.
 const BUCKETS: [f64; 14] = [

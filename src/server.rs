@@ -45,12 +45,9 @@ use health::Tick;
 use lifecycle::{Lifecycle, Phase, PhaseWatch};
 use listen::Acceptor;
 use pages::Answers;
-use parts::{Parts, Stores};
+use parts::{CONNECT_MAX, Parts, Stores};
 use reload::Reload;
 use worker::Worker;
-
-/// How long the start waits for a connection to Redis.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// How long the end waits for a collector of spans.
 const FLUSH_MAX: Duration = Duration::from_secs(3);

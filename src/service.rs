@@ -1,34 +1,35 @@
 //! The steps of one request: rules in force → limits met → counters asked → decision → metrics.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::Guard;
 use tokio::sync::Semaphore;
 
 use crate::clock::Stopwatch;
-use crate::decision::LimitResult;
-use crate::decision::{Decision, Source};
-use crate::key::{Head, Spelling};
+use crate::decision::{Decision, LimitResult, Source};
 use crate::limit::Limit;
 use crate::metrics::top;
-use crate::metrics::{Metrics, RuleMetrics, Shed};
+use crate::metrics::{Metrics, Shed};
 use crate::plan::{Matched, Origin, Plan};
 use crate::request::{Request, RequestError};
-use crate::rules::{Domain, OnStoreFailure, RuleSet};
+use crate::rules::{Domain, OnStoreFailure};
 use crate::store::{Occasion, Store, StoreError};
 use crate::trace::Tracing;
 
 mod answer;
 mod decision_log;
 mod dimension;
+mod error;
 mod in_force;
 mod offender;
+mod snapshot;
 mod traced;
 
 pub use answer::{Answer, LimitStatus};
 pub use decision_log::DecisionLog;
-pub use in_force::{Load, Refusal, Rules};
+pub use error::DecideError;
+pub use in_force::{Refusal, Rules};
+pub use snapshot::{Load, Snapshot};
 
 /// Decides requests by the rules in force, on a store. Each thread that serves has its own.
 pub struct Service {
@@ -44,17 +45,6 @@ pub struct Service {
     tracing: Option<Arc<Tracing>>,
 }
 
-/// What one request sees, whole, however often rules are swapped meanwhile.
-pub struct Snapshot {
-    /// The rules.
-    pub rules: RuleSet,
-    /// Where they are from.
-    pub load: Load,
-    metrics: RuleMetrics,
-    /// What begins the keys of each domain, by its id.
-    key_heads: Vec<Head>,
-}
-
 /// Who decides now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
@@ -62,38 +52,6 @@ pub enum Readiness {
     Store,
     /// `--on-store-failure`, and why the store does not.
     Fallback(StoreError),
-}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DecideError {
-    /// The caller's fault.
-    Request(RequestError),
-    /// The store's.
-    Store(StoreError),
-    /// As many calls are being decided as may be at once.
-    Overloaded,
-}
-
-impl DecideError {
-    /// One word of few: `request`, `overloaded`, or the kind of the store's error.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Request(_) => "request",
-            Self::Store(error) => error.kind(),
-            Self::Overloaded => "overloaded",
-        }
-    }
-}
-
-impl fmt::Display for DecideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request(error) => error.fmt(f),
-            Self::Store(error) => error.fmt(f),
-            Self::Overloaded => f.write_str("more calls than --max-in-flight; call again later"),
-        }
-    }
 }
 
 impl Service {
@@ -307,25 +265,4 @@ fn result(matched: &Matched<'_>, decision: &Decision) -> (LimitResult, bool) {
     let capacity = matched.origin.limit().map_or(0, Limit::capacity);
     let near = status.within_limit && status.remaining.saturating_mul(5) <= capacity;
     (LimitResult::of(status, matched.enforcement, decision.allowed), near)
-}
-
-impl Snapshot {
-    fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: &Spelling) -> Self {
-        let head = |domain: &Domain| Head::of(spelling, domain.name());
-        let key_heads = rules.domains().map(head).collect();
-        let metrics = metrics.of_rules(&in_force::rule_names(&rules));
-        Self { metrics, key_heads, rules, load }
-    }
-
-    /// What a request of one of these domains asks of the store.
-    ///
-    /// # Errors
-    /// Two descriptors contradict each other.
-    pub fn plan<'s>(
-        &self,
-        domain: &'s Domain,
-        request: &Request,
-    ) -> Result<Plan<'s>, RequestError> {
-        Plan::of(request, domain, &self.key_heads[domain.id()])
-    }
 }

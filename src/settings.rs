@@ -10,9 +10,9 @@ mod store;
 mod switches;
 mod top;
 mod traces;
+mod values;
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,9 +30,13 @@ pub use self::store::{Store, StoreUrl};
 pub use self::switches::Switches;
 pub use self::top::Top;
 pub use self::traces::Traces;
+pub use self::values::Entries;
+use self::values::{
+    batch_max, count, deny_max, descriptors_max, duration, entries, headers, keys_max, on_or_off,
+    policy, replicas, series_max, threads_max,
+};
 use crate::envoy::{Headers, Style};
 use crate::key::{KeySecret, Spelling};
-use crate::period::{self, Unit};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::secret_file;
@@ -310,85 +314,4 @@ pub struct Simulate {
     /// Print a table of allowed and rejected by rule instead of decisions
     #[arg(long)]
     pub summary: bool,
-}
-
-/// The entries of one descriptor on the command line.
-#[derive(Clone, Debug)]
-pub struct Entries(pub Vec<(String, String)>);
-
-fn entries(text: &str) -> Result<Entries, String> {
-    crate::entries::parse(text).map(Entries)
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    duration_within(text, 1..=Unit::Minute.ms())
-}
-
-fn duration_within(text: &str, allowed_ms: RangeInclusive<u64>) -> Result<Duration, String> {
-    let ms = period::parse(text).ok_or_else(|| {
-        let has_no_unit = text.ends_with(|last: char| last.is_ascii_digit());
-        let wrong = if has_no_unit { "has no unit" } else { "is not a duration" };
-        format!("{wrong}; write whole numbers of d, h, m, s, ms in this order, such as 15ms or 2s")
-    })?;
-    if allowed_ms.contains(&ms) {
-        return Ok(Duration::from_millis(ms));
-    }
-    let [min, max] = [*allowed_ms.start(), *allowed_ms.end()].map(period::format);
-    Err(format!("must be from {min} to {max}"))
-}
-
-fn within(text: &str, max: usize) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=max).contains(number));
-    number.ok_or_else(|| format!("must be a whole number from 1 to {max}"))
-}
-
-fn count(text: &str) -> Result<usize, String> {
-    within(text, 1_000_000)
-}
-
-fn policy(text: &str) -> Result<OnStoreFailure, String> {
-    OnStoreFailure::from_name(text).ok_or_else(|| "is not one of local, allow, deny, error".into())
-}
-
-fn replicas(text: &str) -> Result<u32, String> {
-    let number = within(text, 10_000)?;
-    u32::try_from(number).map_err(|error| error.to_string())
-}
-
-/// More than wait together at any rate that one Redis decides.
-fn batch_max(text: &str) -> Result<usize, String> {
-    within(text, 1_024)
-}
-
-fn deny_max(text: &str) -> Result<usize, String> {
-    if text == "0" { Ok(0) } else { within(text, 1_000_000_000) }
-}
-
-fn headers(text: &str) -> Result<Headers, String> {
-    Headers::from_name(text).ok_or_else(|| "is not one of off, x-ratelimit, draft".into())
-}
-
-fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("is neither on nor off".into()),
-    }
-}
-
-fn series_max(text: &str) -> Result<usize, String> {
-    if text == "0" { Ok(0) } else { count(text) }
-}
-
-fn threads_max(text: &str) -> Result<usize, String> {
-    within(text, 1_024)
-}
-
-/// More than a proxy sends; how many limits they meet is bounded besides.
-fn descriptors_max(text: &str) -> Result<usize, String> {
-    within(text, 2_000)
-}
-
-fn keys_max(text: &str) -> Result<usize, String> {
-    within(text, 1_000_000_000)
 }

@@ -24,15 +24,7 @@ use parking_lot::Mutex;
 
 use crate::clock::wall_time;
 use crate::metrics::SpanCounts;
-
-/// Where spans go, and which.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The collector, `http://host:port` or `https://…`, spoken to by gRPC.
-    pub endpoint: String,
-    /// Share of the calls without `traceparent` that are sampled, from 0 to 1.
-    pub sample: f64,
-}
+pub use export::Options;
 
 /// Makes spans, and sends them.
 pub struct Tracing {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::{rejects, seconds, tightest};
+use super::tightest::{rejects, seconds, tightest};
 use crate::decision::Enforcement;
 use crate::key;
 use crate::proto::envoy::config::core::v3::HeaderValue;

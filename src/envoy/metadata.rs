@@ -14,7 +14,7 @@ use prost::Message;
 use prost_types::Struct;
 use prost_types::value::Kind;
 
-use super::rejects;
+use super::tightest::rejects;
 use super::wire::{field_len, push_head, sized};
 use crate::service::Answer;
 

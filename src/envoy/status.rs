@@ -2,25 +2,29 @@
 
 use prost::Message;
 
+use super::tightest::{rejects, seconds, tightest};
 use super::wire::{field_len, number, number_len, push_head, push_number, push_sized, sized};
+use crate::limit::Limit;
+use crate::period;
 use crate::proto::duration;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use crate::service::{Answer, LimitStatus};
 
 const STATUSES: u8 = sized(2);
 
-/// What is told.
+/// A `DescriptorStatus` before it is encoded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct DescriptorStatus<'a> {
     pub(super) code: Code,
-    pub(super) limit: Option<ToldLimit<'a>>,
+    pub(super) limit: Option<CurrentLimit<'a>>,
     pub(super) remaining: u32,
     pub(super) reset_after_ms: Option<u64>,
 }
 
-/// The limit that it is about.
+/// The limit that a status reports.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ToldLimit<'a> {
+pub(super) struct CurrentLimit<'a> {
     pub(super) requests: u32,
     pub(super) unit: Unit,
     /// Units in a period.
@@ -28,7 +32,7 @@ pub(super) struct ToldLimit<'a> {
     pub(super) name: &'a str,
 }
 
-impl Told<'_> {
+impl DescriptorStatus<'_> {
     /// Appends it to a response.
     pub(super) fn push(&self, bytes: &mut Vec<u8>) {
         let reset = self.reset_after_ms.map(duration);
@@ -49,7 +53,7 @@ impl Told<'_> {
     }
 }
 
-impl ToldLimit<'_> {
+impl CurrentLimit<'_> {
     fn len(&self) -> usize {
         let name = if self.name.is_empty() { 0 } else { field_len(self.name.len()) };
         let numbers = number_len(self.requests.into()) + number_len(self.unit as u64);
@@ -67,10 +71,59 @@ impl ToldLimit<'_> {
         }
     }
 
-    /// One is not told.
+    /// A multiplier of one is left out.
     fn multiplier(&self) -> Option<u64> {
         Some(self.multiplier.into()).filter(|multiplier| *multiplier > 1)
     }
+}
+
+/// The status of one of the request's descriptors, by its index.
+pub(super) fn of<'a>(answer: &Answer<'a>, descriptor: usize) -> DescriptorStatus<'a> {
+    let met = answer.statuses.iter().filter(|status| status.descriptor == descriptor);
+    let Some(status) = tightest(met.clone()) else {
+        let remaining = if met.clone().next().is_some() { u32::MAX } else { 0 };
+        return DescriptorStatus { code: Code::Ok, limit: None, remaining, reset_after_ms: None };
+    };
+    let limit = status.limit.map(|limit| current_limit(&limit, status));
+    let remaining = u32::try_from(status.status.remaining).unwrap_or(u32::MAX);
+    let (code, reset_after_ms) = if rejects(status) {
+        // Envoy makes Retry-After of it.
+        (Code::OverLimit, seconds(status).saturating_mul(1_000))
+    } else {
+        (Code::Ok, status.status.reset_after_ms)
+    };
+    DescriptorStatus { code, limit, remaining, reset_after_ms: Some(reset_after_ms) }
+}
+
+fn current_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> CurrentLimit<'a> {
+    let (unit, multiplier) = unit_of(limit.period_ms()).unwrap_or((Unit::Unknown, 1));
+    CurrentLimit {
+        requests: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
+        unit,
+        multiplier,
+        name: if status.named && is_quotable(status.rule) { status.rule } else { "" },
+    }
+}
+
+/// Whether a name can stand between quotes in a header: Envoy writes it there as it is. Limits files
+/// have no names with control characters.
+fn is_quotable(name: &str) -> bool {
+    !name.contains(['"', '\\'])
+}
+
+/// The longest unit that a period is whole ones of, and how many.
+fn unit_of(period_ms: u64) -> Option<(Unit, u32)> {
+    let (unit, count) = period::Unit::longest_of(period_ms)?;
+    let unit = match unit {
+        period::Unit::Second => Unit::Second,
+        period::Unit::Minute => Unit::Minute,
+        period::Unit::Hour => Unit::Hour,
+        period::Unit::Day => Unit::Day,
+        period::Unit::Week => Unit::Week,
+        period::Unit::Month => Unit::Month,
+        period::Unit::Year => Unit::Year,
+    };
+    Some((unit, u32::try_from(count).ok()?))
 }
 
 #[cfg(test)]
@@ -80,23 +133,23 @@ mod tests {
     use super::*;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
     use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{
-        DescriptorStatus, RateLimit,
+        DescriptorStatus as StatusMessage, RateLimit,
     };
 
-    fn as_message(told: &Told<'_>) -> RateLimitResponse {
-        let limit = |limit: ToldLimit<'_>| RateLimit {
+    fn as_message(status: &DescriptorStatus<'_>) -> RateLimitResponse {
+        let limit = |limit: CurrentLimit<'_>| RateLimit {
             requests_per_unit: limit.requests,
             unit: limit.unit.into(),
             name: limit.name.to_owned(),
             unit_multiplier: Some(limit.multiplier).filter(|multiplier| *multiplier > 1),
         };
-        let status = DescriptorStatus {
-            code: told.code.into(),
-            current_limit: told.limit.map(limit),
-            limit_remaining: told.remaining,
-            duration_until_reset: told.reset_after_ms.map(duration),
+        let message = StatusMessage {
+            code: status.code.into(),
+            current_limit: status.limit.map(limit),
+            limit_remaining: status.remaining,
+            duration_until_reset: status.reset_after_ms.map(duration),
         };
-        RateLimitResponse { statuses: vec![status], ..RateLimitResponse::default() }
+        RateLimitResponse { statuses: vec![message], ..RateLimitResponse::default() }
     }
 
     fn numbers() -> impl Strategy<Value = u32> {
@@ -112,14 +165,14 @@ mod tests {
             over in any::<bool>(),
         ) {
             let units = [Unit::Unknown, Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Year];
-            let limit = limit.as_ref().map(|(requests, multiplier, unit, name)| ToldLimit {
+            let limit = limit.as_ref().map(|(requests, multiplier, unit, name)| CurrentLimit {
                 requests: *requests, unit: units[*unit], multiplier: *multiplier, name,
             });
             let code = if over { Code::OverLimit } else { Code::Ok };
-            let told = Told { code, limit, remaining, reset_after_ms };
+            let status = DescriptorStatus { code, limit, remaining, reset_after_ms };
             let mut bytes = Vec::new();
-            told.push(&mut bytes);
-            prop_assert_eq!(bytes, as_message(&told).encode_to_vec());
+            status.push(&mut bytes);
+            prop_assert_eq!(bytes, as_message(&status).encode_to_vec());
         }
     }
 }

@@ -20,7 +20,7 @@ use prost_reflect::{
 use serde_json::Serializer;
 use serde_json::de::Deserializer;
 
-use super::Pages;
+use super::pages::Pages;
 use crate::body::{MESSAGE_BYTES_MAX, NotWhole};
 use crate::envoy::Reply;
 use crate::proto::DESCRIPTORS;

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Pages;
+use super::pages::Pages;
 use crate::metrics::OVERRIDE;
 use crate::metrics::top::{Offender, Offenders, WINDOW_SECONDS};
 use crate::rules::{Domain, Rule, RuleSet};

@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 
-use super::OVERRIDE;
 use super::checks::{self, Checks};
 use super::decisions::{self, Decisions};
 use crate::decision::Source;
+
+/// The dimension of limits that requests bring.
+pub(crate) const OVERRIDE: &str = "override";
 
 /// Stands for every domain that no limits file has.
 const UNKNOWN: &str = "unknown";

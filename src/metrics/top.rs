@@ -28,6 +28,7 @@ use crate::clock::uptime_us;
 
 mod sketch;
 
+pub use sketch::Offender;
 use sketch::{Merged, Windows};
 
 /// Seconds that one window lasts.
@@ -41,9 +42,6 @@ const RULES_MAX: usize = 128;
 
 /// Places to write at, which threads take in turn.
 const STRIPES: usize = 4;
-
-/// The values that one sketch counts.
-const COUNTERS: usize = 64;
 
 /// The longest text that stands for values of a request; what is longer is told by its hash.
 pub const TEXT_BYTES_MAX: usize = 256;
@@ -92,17 +90,6 @@ pub struct Offenders {
     pub rejections: u64,
     /// Most rejected first, at most [`VALUES_MAX`].
     pub values: Vec<Offender>,
-}
-
-/// One value of one rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offender {
-    /// The entries of the request's descriptor: `tenant=acme,path=/login`.
-    pub entries: String,
-    /// Its rejections, at least.
-    pub rejections: u64,
-    /// How many more they may be, at most.
-    pub error_max: u64,
 }
 
 impl Top {
@@ -211,6 +198,7 @@ fn window() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::sketch::COUNTERS;
     use super::*;
 
     const BY: Rejecting<'_> = Rejecting { domain: "edge", rule: "user" };

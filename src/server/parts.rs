@@ -1,11 +1,11 @@
 //! What the services of all threads share, and a service for each of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tracing_appender::non_blocking::WorkerGuard;
 
-use super::CONNECT_MAX;
 use super::listen::ConnectionLimit;
 use crate::clock::SystemClock;
 use crate::grpc::{CallBudgets, Grpc};
@@ -18,6 +18,9 @@ use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
 use crate::trace::Tracing;
+
+/// How long the start waits for a connection to Redis.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// What the services of all threads share.
 pub(super) struct Parts {

@@ -13,7 +13,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-use super::{Answer, DecideError, LimitStatus, offender};
+use super::answer::{Answer, LimitStatus};
+use super::error::DecideError;
+use super::offender;
 use crate::clock::{Clock, SystemClock, moment, uptime_us};
 use crate::key;
 use crate::metrics::LogLines;

@@ -3,7 +3,7 @@
 
 use opentelemetry::{Array, StringValue, Value};
 
-use super::Answer;
+use super::answer::Answer;
 use crate::trace::CallSpan;
 
 /// The most rules that a span tells.

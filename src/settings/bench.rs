@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Entries, count, duration, entries};
+use super::values::{Entries, count, duration, entries};
 
 /// What descriptors may hold, for `--help`.
 pub(super) const PATTERNS: &str = "\

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{count, duration_within};
+use super::values::{count, duration_within};
 use crate::period::Unit;
 
 /// How connections are kept and ended.

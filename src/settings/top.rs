@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::Client;
+use super::client::Client;
 
 /// Settings of `top`.
 #[derive(Args, Debug)]

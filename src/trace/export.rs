@@ -15,8 +15,16 @@ use opentelemetry_sdk::trace::{
     SpanExporter as Export, SpanProcessor,
 };
 
-use super::Options;
 use crate::metrics::SpanCounts;
+
+/// Where spans go, and which.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The collector, `http://host:port` or `https://…`, spoken to by gRPC.
+    pub endpoint: String,
+    /// Share of the calls without `traceparent` that are sampled, from 0 to 1.
+    pub sample: f64,
+}
 
 /// Ended spans that wait to be sent, or are being sent.
 const WAITING_MAX: usize = 4_096;

@@ -15,7 +15,19 @@
 
 use std::collections::HashMap;
 
-use super::{COUNTERS, Offender};
+/// Values that one sketch counts.
+pub(super) const COUNTERS: usize = 64;
+
+/// One value of one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offender {
+    /// The entries of the request's descriptor: `tenant=acme,path=/login`.
+    pub entries: String,
+    /// Its rejections, at least.
+    pub rejections: u64,
+    /// How many more they may be, at most.
+    pub error_max: u64,
+}
 
 /// The values of one window.
 #[derive(Default)]

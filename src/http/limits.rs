@@ -1,0 +1,81 @@
+//! `GET /limits`: the rules in force, as JSON.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::pages::Pages;
+use crate::clock::moment;
+use crate::limit::{Limit, Shape};
+use crate::period;
+use crate::rules::{Domain, Role, Rule, RuleLimit};
+use crate::service::Refusal;
+
+pub(super) async fn show(State(pages): State<Arc<Pages>>) -> Json<Value> {
+    // A hundred thousand rules take their time: not on a thread that answers requests.
+    Json(tokio::task::spawn_blocking(move || in_force(&pages)).await.unwrap_or_default())
+}
+
+fn in_force(pages: &Pages) -> Value {
+    let refused = pages.service.rules().refusal().map(|refusal| refused(&refusal));
+    let snapshot = pages.service.snapshot();
+    let load = &snapshot.load;
+    let domains: Vec<_> = snapshot.rules.domains().map(domain).collect();
+    json!({
+        "version": load.version,
+        "hash": load.hash,
+        "loaded_at": moment(load.at_ms),
+        "files": load.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+        "refused": refused,
+        "domains": domains,
+    })
+}
+
+/// Limits files that are not in force, and why.
+fn refused(refusal: &Refusal) -> Value {
+    let mistakes = refusal.errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({ "at": moment(refusal.at_ms), "mistakes": mistakes })
+}
+
+fn domain(domain: &Domain) -> Value {
+    json!({
+        "domain": domain.name(),
+        "source": domain.sources().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "),
+        "slot_by": domain.slot_by(),
+        "on_store_failure": domain.on_store_failure().map(|policy| policy.name()),
+        "rules": domain.rules().map(rule).collect::<Vec<_>>(),
+    })
+}
+
+fn rule(rule: &Rule) -> Value {
+    json!({
+        "rule": rule.path(),
+        "shadow": rule.role() == Role::Shadow,
+        "quota": rule.role() == Role::Quota,
+        "share_threshold": rule.shares(),
+        "unlimited": rule.unlimited().is_some(),
+        "limits": rule.limits().iter().map(rule_limit).collect::<Vec<_>>(),
+    })
+}
+
+fn rule_limit(rule_limit: &RuleLimit) -> Value {
+    let limit: &Limit = rule_limit.limit();
+    let mut value = json!({
+        "name": rule_limit.name(),
+        "limit": limit.hits(),
+        "period": period::format(limit.period_ms()),
+        "algorithm": limit.algorithm().name(),
+        "overdraft": limit.overdraft(),
+    });
+    match limit.shape() {
+        Shape::Bucket(bucket) => value["burst"] = bucket.burst.into(),
+        Shape::SlidingWindowCounter(windows) => {
+            value["sub_windows"] = windows.count.into();
+            value["weighted"] = windows.weighted.into();
+        }
+        Shape::FixedWindow | Shape::SlidingWindowLog => {}
+    }
+    value
+}

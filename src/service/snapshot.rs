@@ -1,0 +1,78 @@
+//! What one request sees: the rules of one load, with everything that was prepared for them.
+
+use std::path::PathBuf;
+
+use crate::key::{Head, Spelling};
+use crate::metrics::{Metrics, RuleMetrics, RuleNames};
+use crate::plan::Plan;
+use crate::request::{Request, RequestError};
+use crate::rules::parse::Files;
+use crate::rules::{Domain, RuleSet};
+
+/// What one request sees, whole, however often rules are swapped meanwhile.
+pub struct Snapshot {
+    /// The rules.
+    pub rules: RuleSet,
+    /// Where they are from.
+    pub load: Load,
+    pub(super) metrics: RuleMetrics,
+    /// What begins the keys of each domain, by its id.
+    key_heads: Vec<Head>,
+}
+
+/// One reading of limits files that was put in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Counts the readings put in force by this process, from 1.
+    pub version: u64,
+    /// Names the contents.
+    pub hash: String,
+    /// When, in milliseconds since the epoch.
+    pub at_ms: u64,
+    /// The limits files.
+    pub files: Vec<PathBuf>,
+}
+
+impl Snapshot {
+    pub(super) fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: &Spelling) -> Self {
+        let head = |domain: &Domain| Head::of(spelling, domain.name());
+        let key_heads = rules.domains().map(head).collect();
+        let metrics = metrics.of_rules(&rule_names(&rules));
+        Self { metrics, key_heads, rules, load }
+    }
+
+    /// What a request of one of these domains asks of the store.
+    ///
+    /// # Errors
+    /// Two descriptors contradict each other.
+    pub fn plan<'s>(
+        &self,
+        domain: &'s Domain,
+        request: &Request,
+    ) -> Result<Plan<'s>, RequestError> {
+        Plan::of(request, domain, &self.key_heads[domain.id()])
+    }
+}
+
+impl Load {
+    /// Files that are put in force now, after those of `version` - 1.
+    pub fn of(files: &Files, version: u64, at_ms: u64) -> Self {
+        let paths = files.paths().map(ToOwned::to_owned).collect();
+        Self { version, hash: files.hash(), at_ms, files: paths }
+    }
+}
+
+/// The names under which metrics count the checks of a rule set's limits.
+fn rule_names(rules: &RuleSet) -> RuleNames<'_> {
+    let mut limits = vec![("", ""); rules.limits_count()];
+    for domain in rules.domains() {
+        for rule in domain.rules() {
+            let named = rule.limits().iter().map(|limit| (limit.id(), limit.name()));
+            let unlimited = rule.unlimited().map(|rule| (rule.id(), rule.name()));
+            for (id, name) in named.chain(unlimited) {
+                limits[id] = (domain.name(), name);
+            }
+        }
+    }
+    RuleNames { domains: rules.domains().map(Domain::name).collect(), limits }
+}

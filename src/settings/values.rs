@@ -1,0 +1,92 @@
+//! Parsers of flag values. An error says what is allowed, for clap to print beside the flag's name.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::envoy::Headers;
+use crate::period::{self, Unit};
+use crate::rules::OnStoreFailure;
+
+/// The entries of one descriptor on the command line.
+#[derive(Clone, Debug)]
+pub struct Entries(pub Vec<(String, String)>);
+
+pub(super) fn entries(text: &str) -> Result<Entries, String> {
+    crate::entries::parse(text).map(Entries)
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    duration_within(text, 1..=Unit::Minute.ms())
+}
+
+pub(super) fn duration_within(
+    text: &str,
+    allowed_ms: RangeInclusive<u64>,
+) -> Result<Duration, String> {
+    let ms = period::parse(text).ok_or_else(|| {
+        let has_no_unit = text.ends_with(|last: char| last.is_ascii_digit());
+        let wrong = if has_no_unit { "has no unit" } else { "is not a duration" };
+        format!("{wrong}; write whole numbers of d, h, m, s, ms in this order, such as 15ms or 2s")
+    })?;
+    if allowed_ms.contains(&ms) {
+        return Ok(Duration::from_millis(ms));
+    }
+    let [min, max] = [*allowed_ms.start(), *allowed_ms.end()].map(period::format);
+    Err(format!("must be from {min} to {max}"))
+}
+
+pub(super) fn within(text: &str, max: usize) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from 1 to {max}"))
+}
+
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    within(text, 1_000_000)
+}
+
+pub(super) fn policy(text: &str) -> Result<OnStoreFailure, String> {
+    OnStoreFailure::from_name(text).ok_or_else(|| "is not one of local, allow, deny, error".into())
+}
+
+pub(super) fn replicas(text: &str) -> Result<u32, String> {
+    let number = within(text, 10_000)?;
+    u32::try_from(number).map_err(|error| error.to_string())
+}
+
+/// More than wait together at any rate that one Redis decides.
+pub(super) fn batch_max(text: &str) -> Result<usize, String> {
+    within(text, 1_024)
+}
+
+pub(super) fn deny_max(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { within(text, 1_000_000_000) }
+}
+
+pub(super) fn headers(text: &str) -> Result<Headers, String> {
+    Headers::from_name(text).ok_or_else(|| "is not one of off, x-ratelimit, draft".into())
+}
+
+pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("is neither on nor off".into()),
+    }
+}
+
+pub(super) fn series_max(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { count(text) }
+}
+
+pub(super) fn threads_max(text: &str) -> Result<usize, String> {
+    within(text, 1_024)
+}
+
+/// More than a proxy sends; how many limits they meet is bounded besides.
+pub(super) fn descriptors_max(text: &str) -> Result<usize, String> {
+    within(text, 2_000)
+}
+
+pub(super) fn keys_max(text: &str) -> Result<usize, String> {
+    within(text, 1_000_000_000)
+}
