@@ -1,8 +1,9 @@
-//! What callers send, held within bounds while it arrives.
+//! Request bodies, with bounds on their time and memory.
 //!
-//! A message that is there when it is read costs nothing here, and nearly all are. One that must be
-//! waited for counts against the memory that all such messages share, and must be whole in time:
-//! else a caller could hold any amount of memory by sending slowly.
+//! A body whose bytes are there when it is polled costs nothing here, which is nearly always so.
+//! Once a body has to be waited for, it reserves memory from a budget shared by all such bodies and
+//! must be complete within a deadline. Otherwise a caller could hold any amount of memory by
+//! sending slowly.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,43 +17,43 @@ use tower::BoxError;
 
 use crate::memory_budget::{Full, MemoryBudget, Reservation};
 
-/// How long a message may take from its call to its end.
+/// How long a message may take from the start of its call until it is complete.
 pub const ARRIVAL_MAX: Duration = Duration::from_secs(5);
 
-/// The longest message, over gRPC and over HTTP.
+/// The longest message in bytes, over gRPC and over HTTP.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes that waiting occupies.
+/// Bytes reserved for the waiting itself.
 const WAITING_BYTES: usize = 256;
 
-/// Why a message did not come whole.
+/// Why a body is not complete.
 #[derive(Debug)]
 pub enum NotWhole {
-    /// Too much memory waits for others.
+    /// The budget for slow messages is used up.
     Full,
-    /// It was not there in [`ARRIVAL_MAX`].
+    /// It was not complete within [`ARRIVAL_MAX`].
     Late,
-    /// Its connection broke, or its caller took it back.
+    /// Its connection broke, or its caller cancelled the call.
     Broken(BoxError),
 }
 
-/// A message that may have to be waited for.
+/// A body with bounds on its time and memory.
 pub struct Arriving<B> {
     body: B,
     budget: MemoryBudget,
-    /// Memory for what came.
+    /// Bytes to reserve for the frames received so far.
     came: usize,
     waiting: Option<Waiting>,
 }
 
-/// What a message takes once it has been waited for.
+/// What a body holds once it has been waited for.
 struct Waiting {
     reservation: Reservation,
     end: Pin<Box<Sleep>>,
 }
 
 impl<B> Arriving<B> {
-    /// A message that waits in `budget`, should it have to.
+    /// Wraps a body, which reserves from `budget` if it has to be waited for.
     pub const fn new(body: B, budget: MemoryBudget) -> Self {
         Self { body, budget, came: 0, waiting: None }
     }
@@ -60,7 +61,7 @@ impl<B> Arriving<B> {
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
     fn came(&mut self, bytes: usize) -> Result<(), NotWhole> {
-        // Where bytes are put together, memory for them grows by doubling.
+        // The buffer that collects the frames grows by doubling.
         let bytes = 2 * bytes;
         self.came += bytes;
         if let Some(waiting) = &mut self.waiting {
@@ -69,7 +70,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
         Ok(())
     }
 
-    /// Nothing is there: waits for it, but not for ever.
+    /// Registers for the next frame, or ends with an error when the deadline has passed.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<NotWhole> {
         if self.waiting.is_none() {
             let reservation = match self.budget.reserve(WAITING_BYTES + self.came) {
@@ -137,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Chunks that are there; `None` where one must be waited for.
+    /// Frames of a body; `None` stands for one that has to be waited for.
     struct Chunks(VecDeque<Option<&'static [u8]>>);
 
     impl Body for Chunks {
@@ -160,7 +161,7 @@ mod tests {
         Arriving::new(Chunks(chunks.iter().copied().collect()), budget.clone())
     }
 
-    /// Whether the next frame is refused for want of memory.
+    /// Whether the next frame is refused because the budget is used up.
     fn is_refused(body: &mut Arriving<Chunks>) -> bool {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let frame = Pin::new(body).poll_frame(&mut context);

@@ -1,5 +1,8 @@
-//! The gRPC services: messages in, messages out. One place maps every cause of no decision to its
-//! [`Status`]; what is no call that we know, or too much of one, is refused where it is read.
+//! The gRPC services: one handler per method, and the only place that maps the cause of a failure
+//! to a gRPC [`Status`].
+//!
+//! A handler reads the message, hands the request to the service and encodes its answer. Malformed
+//! calls are refused before, in `routes` and `message`.
 
 pub mod admin;
 pub mod calls;
@@ -38,33 +41,35 @@ pub struct Grpc {
     budgets: CallBudgets,
 }
 
-/// Memory for the calls of all threads.
+/// Memory budgets shared by the calls of all threads.
 #[derive(Clone)]
 pub struct CallBudgets {
     /// For messages that arrive slowly.
     pub slow_messages: MemoryBudget,
-    /// For calls that are open.
+    /// For open calls.
     pub open_calls: MemoryBudget,
 }
 
-/// How a call's message becomes a request.
+/// Parses a message into a request.
 type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;
 
-/// A call that is being answered. Boxed where it is made: it is large, and moves a few times.
+/// The future of a response. It is boxed where it is made because it is large and moved several
+/// times.
 pub type Answering = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
 impl Grpc {
-    /// Takes calls within `bounds`, in as much memory as `budgets` allow. Envoy is answered in `style`.
+    /// Handles calls within `bounds`, with memory from `budgets`. `style` applies to answers to
+    /// Envoy.
     pub const fn new(service: Service, bounds: Bounds, style: Style, budgets: CallBudgets) -> Self {
         Self { service, bounds, style, budgets }
     }
 
-    /// For the calls of one connection.
+    /// A tracker for the calls of one connection.
     pub fn calls(&self) -> Calls {
         Calls::new(self.budgets.open_calls.clone())
     }
 
-    /// Counts what is sent away.
+    /// Counts work that was refused.
     pub fn count(&self, shed: Shed) {
         self.service.metrics().shed(shed).increment(1);
     }
@@ -131,7 +136,7 @@ impl Grpc {
             Err(status) => return status.into_http(),
         };
         let request = read(&message, &self.bounds);
-        // Its bytes are in the request.
+        // The request has copied the bytes it needs.
         drop(message);
         match self.service.answer(request, occasion, write).await {
             Ok(answer) => message::respond(&answer),
@@ -140,7 +145,7 @@ impl Grpc {
     }
 }
 
-/// The code and text that a caller sees for each cause.
+/// The gRPC code and message for each cause of a failure.
 fn status_of(error: DecideError) -> Status {
     match error {
         DecideError::Request(_) => Status::invalid_argument(error.to_string()),
@@ -148,7 +153,7 @@ fn status_of(error: DecideError) -> Status {
         DecideError::Store(StoreError::Timeout) => {
             Status::unavailable("the store did not answer in time")
         }
-        // What the store said may name hosts and keys: that is for the log.
+        // The store's own words may contain host names and keys. They go to the log only.
         DecideError::Store(
             StoreError::Unavailable(_)
             | StoreError::Lost(_)

@@ -1,4 +1,9 @@
-//! Memory that many may use a part of, within a bound that holds for all of them together.
+//! A byte budget shared by all threads.
+//!
+//! Whoever holds memory on behalf of a peer (a message that arrives slowly, an answer that is not
+//! read) reserves it here first. A reservation is released when it is dropped. When the budget is
+//! used up, the work that needs more is refused and counted, so that memory stays bounded however
+//! many peers there are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use metrics::Counter;
 
-/// So many bytes, which all threads share.
+/// A budget of bytes. Clones share it.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Bounded>);
 
@@ -17,14 +22,14 @@ struct Bounded {
     refused: Counter,
 }
 
-/// A part of a budget, until it is dropped.
+/// Bytes of a budget that are reserved until this is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: MemoryBudget,
     bytes: usize,
 }
 
-/// The budget has not so many bytes left.
+/// The budget has too few bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -34,25 +39,25 @@ struct Holding {
 }
 
 impl MemoryBudget {
-    /// For so many bytes; who finds none is counted as `refused`.
+    /// A budget of `bytes_max` bytes. Each failed reservation increments `refused`.
     pub fn new(bytes_max: usize, refused: Counter) -> Self {
         Self(Arc::new(Bounded { used: AtomicUsize::new(0), bytes_max, refused }))
     }
 
-    /// How much of it is used.
+    /// Bytes reserved now.
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Whether no more than a half is left.
+    /// Whether at least half of the budget is reserved.
     pub fn is_half_full(&self) -> bool {
         self.used() >= self.0.bytes_max / 2
     }
 
-    /// A part of it.
+    /// Reserves `bytes`.
     ///
     /// # Errors
-    /// There is not so much left. What is alone is never too large.
+    /// Too few bytes are left. A reservation made while no other is held always succeeds.
     pub fn reserve(&self, bytes: usize) -> Result<Reservation, Full> {
         self.take(bytes)?;
         Ok(Reservation { budget: self.clone(), bytes })
@@ -71,17 +76,17 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// Makes the part larger.
+    /// Reserves more bytes.
     ///
     /// # Errors
-    /// There is not so much left.
+    /// Too few bytes are left.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         self.budget.take(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Bytes that hold it for as long as they are somewhere.
+    /// Ties the reservation to `bytes`: it is released when their last clone is dropped.
     pub fn with(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Holding { bytes, _reservation: self })
     }

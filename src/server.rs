@@ -1,4 +1,4 @@
-//! Binds, wires, serves, drains.
+//! The server: binds the ports, starts the threads, serves, and drains at the end.
 
 mod acceptors;
 mod admin;
@@ -49,27 +49,28 @@ use parts::{CONNECT_MAX, Parts, Stores};
 use reload::Reload;
 use worker::Worker;
 
-/// How long the end waits for a collector of spans.
+/// How long the shutdown waits for the collector of traces.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
-/// Memory for messages that arrive slowly.
+/// Bytes reserved at most for messages that arrive slowly.
 const SLOW_MESSAGES_MAX: usize = 64 << 20;
 
-/// Memory for pages that their readers have not taken yet.
+/// Bytes reserved at most for pages that are read slowly.
 const UNREAD_PAGES_MAX: usize = 64 << 20;
 
-/// Memory for calls that are open, where `--max-in-flight` does not need more.
+/// Bytes reserved at most for open calls, unless `--max-in-flight` needs more.
 const OPEN_CALLS_MAX: usize = 64 << 20;
 
-/// How often open calls are looked at, beside what they may wait for the store: so that none has
-/// seen its last look before its message had its time to arrive. The first look may come at once.
+/// The interval of sweeps over open calls, to which the time that a call may wait for the store is
+/// added. A call must not reach its last sweep before its message had [`ARRIVAL_MAX`] to arrive.
+/// The first sweep may come at once.
 const LOOK: Duration = Duration::from_secs(1);
 const _: () = assert!(LOOK.as_secs() * (LOOKS_MAX as u64 - 1) > ARRIVAL_MAX.as_secs());
 
-/// Bytes of a question to health or reflection.
+/// The longest message of a health or reflection call, in bytes.
 const ASIDE_BYTES_MAX: usize = 4 << 10;
 
-/// A service with its ports bound.
+/// A service whose ports are bound.
 pub struct Bound {
     grpc: Acceptor,
     http: Acceptor,
@@ -77,14 +78,14 @@ pub struct Bound {
     service: Arc<Service>,
     parts: Arc<Parts>,
     reload: Reload,
-    /// Dropped last: writes what waits.
+    /// Dropped last, because it flushes the log.
     _log_guard: Option<WorkerGuard>,
 }
 
 /// Loads the limits, prepares the store and binds the ports.
 ///
 /// # Errors
-/// What is wrong with a setting, a limits file or a port, for people.
+/// A setting, a limits file or a port cannot be used. The message is for people.
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let metrics =
         Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
@@ -110,7 +111,7 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
         Parts { settings, rules, metrics, stores, in_flight, budgets, connections, log, tracing };
     let parts = Arc::new(parts);
     let service = Arc::new(parts.service()?);
-    // A store that is there answers within this; without one the service starts too.
+    // A reachable store connects within this time. Without one, the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
     if let Some(warning) = service.store().warning().await {
         tracing::warn!("{warning}");
@@ -119,36 +120,36 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
 }
 
 impl Bound {
-    /// Where gRPC and HTTP are served.
+    /// The addresses of the gRPC and the HTTP port.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// The operating system does not report an address.
     pub fn addrs(&self) -> std::io::Result<(Address, Address)> {
         Ok((self.grpc.address()?, self.http.address()?))
     }
 
-    /// Where operators are served, where they are.
+    /// The address of the admin port, if it is enabled.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// The operating system does not report it.
     pub fn admin_addr(&self) -> std::io::Result<Option<SocketAddr>> {
         self.admin.as_ref().map(TcpListener::local_addr).transpose()
     }
 
-    /// What asks for limits to be read now, whether or not they seem to have changed.
+    /// Requests a reload of the limits, even if the files seem unchanged.
     pub fn reload(&self) -> Arc<Notice> {
         self.reload.notice()
     }
 
-    /// Serves until `shutdown` ends; then tells callers to go elsewhere, and after
-    /// `--drain-delay` finishes what is in flight.
+    /// Serves until `shutdown` completes. Then reports that it is not ready, keeps answering for
+    /// `--drain-delay`, and finishes the calls in flight.
     ///
     /// # Errors
     /// A server ended by itself.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), String> {
         let (reporter, health) = tonic_health::server::health_reporter();
         let (life, follow) = Lifecycle::new();
-        // Health is told before the first call can come.
+        // Health is set before the first call can arrive.
         let tick = Tick::start(Arc::clone(&self.service), reporter).await;
         let workers = start_workers(&self.parts, &health, &follow).await?;
         let admin = self.admin.map(|admin| {
@@ -182,14 +183,14 @@ impl Bound {
         let watch = Stopwatch::start();
         let all = async {
             for (accepted, worker) in self.grpc.close().into_iter().zip(workers.iter().cycle()) {
-                // A worker that has ended serves nobody.
+                // A worker that has ended serves no connections.
                 let _ = worker.deal(accepted).await;
             }
             for worker in workers {
                 worker.ended().await;
             }
             for port in [Some(http), admin].into_iter().flatten() {
-                // An error of its own was told already.
+                // Its own error was reported already.
                 let _ = port.await;
             }
         };
@@ -205,7 +206,7 @@ impl Bound {
     }
 }
 
-/// Deals connections to the workers in turn; returns only with an error.
+/// Deals connections to the workers round robin. Returns only with an error.
 async fn deal(acceptor: &Acceptor, workers: &[Worker]) -> String {
     for worker in workers.iter().cycle() {
         if let Err(error) = worker.deal(acceptor.accept().await).await {
@@ -241,7 +242,8 @@ async fn start_workers(
                 .fold(reflection, tonic_reflection::server::Builder::with_service_name)
                 .build_v1()
                 .map_err(|error| format!("reflection: {error}"))?;
-            // What they are asked is short, and tonic takes memory for what callers claim to send.
+            // Health and reflection requests are short, and tonic allocates as many bytes as a
+            // message claims.
             let health = health.max_decoding_message_size(ASIDE_BYTES_MAX);
             let reflection = reflection.max_decoding_message_size(ASIDE_BYTES_MAX);
             Ok(Routes { grpc: Arc::new(grpc), health, reflection })

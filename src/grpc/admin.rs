@@ -1,4 +1,4 @@
-//! `tidegate.admin.v1.AdminService`: what operators may do.
+//! `tidegate.admin.v1.AdminService`: the methods for operators.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::service::{DecideError, Service};
 
 /// The service for operators, over the same rules and store as the one for callers.
 pub struct Admin {
-    /// Resets.
+    /// Performs the resets.
     pub service: Arc<Service>,
-    /// How much a request may bring.
+    /// Bounds of a request.
     pub bounds: Bounds,
 }
 
@@ -25,7 +25,7 @@ impl AdminService for Admin {
         &self,
         call: Call<ResetQuotaRequest>,
     ) -> Result<Response<ResetQuotaResponse>, Status> {
-        // By the parser of callers' requests, so that its bounds hold.
+        // Uses the parser of callers' requests, so that the same bounds apply.
         let message = call.into_inner().encode_to_vec();
         let request = Request::from_reset(&message, &self.bounds)
             .map_err(|error| status_of(DecideError::Request(error)))?;

@@ -1,9 +1,10 @@
-//! The calls of one connection that are open, from their first byte to the last of their answers.
+//! Tracks the open calls of one connection, from their first byte to the last byte of their
+//! answers.
 //!
-//! An answer that its caller does not read occupies memory, and HTTP/2 lets callers read as slowly
-//! as they like. So all calls that are open share a budget, and a connection on which one is open for
-//! too long is cut: soon where the budget is half full. Streams that are meant to stay open, as
-//! watches of health are, are few.
+//! An answer that the caller does not read occupies memory, and HTTP/2 lets callers read as slowly
+//! as they like. So all open calls share a memory budget, and a periodic sweep cuts a connection
+//! whose call has been open for too many sweeps. Fewer sweeps are allowed while the budget is half
+//! used. Long-lived streams, such as health watches, are limited in number instead.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,28 +15,29 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::memory_budget::{MemoryBudget, Reservation};
 
-/// Streams of one connection that may stay open.
+/// Long-lived streams allowed per connection.
 const WATCHES_MAX: usize = 4;
 
-/// Memory that an open call occupies, and its answer while it is not read.
+/// Bytes reserved for an open call and its unread answer.
 pub const CALL_BYTES: usize = 4 << 10;
 
-/// Looks that a call may see, where there is room, and where there is little.
+/// Sweeps that a call may stay open for; fewer when the budget is half used.
 pub const LOOKS_MAX: usize = 7;
 const LOOKS_MAX_PRESSED: usize = 2;
 
-/// What is open on one connection. All of it happens on one thread.
+/// The open calls of one connection. Only the thread of that connection uses it.
 #[derive(Debug)]
 pub struct Calls {
     budget: MemoryBudget,
-    /// Counts looks.
+    /// Sweeps so far.
     look: AtomicUsize,
-    /// Open calls by the look before they began, in turn: none is as old as all turns.
+    /// Open calls by the sweep before they began, modulo the array's length. No call stays open
+    /// long enough to meet its own place again.
     open: [AtomicUsize; LOOKS_MAX + 1],
     watches: AtomicUsize,
 }
 
-/// An open call, until it is dropped.
+/// An open call. Dropping it ends the call.
 #[derive(Debug)]
 pub struct Open {
     calls: Arc<Calls>,
@@ -45,12 +47,12 @@ pub struct Open {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Which of [`Calls::open`] counts it.
+    /// The index into [`Calls::open`] that counts it.
     Call(usize),
     Watch,
 }
 
-/// An answer; its call is open until the answer was sent.
+/// A response body that keeps its call open until it is sent or dropped.
 #[derive(Debug)]
 pub struct Answered<B> {
     body: B,
@@ -58,7 +60,7 @@ pub struct Answered<B> {
 }
 
 impl Calls {
-    /// None yet; they are to share `budget` with those of other connections.
+    /// A tracker without calls, whose reservations come from `budget`.
     pub fn new(budget: MemoryBudget) -> Self {
         Self {
             budget,
@@ -68,13 +70,13 @@ impl Calls {
         }
     }
 
-    /// A call that ends soon; `None` where the budget is used up.
+    /// Opens a short call; `None` if the budget is used up.
     pub fn begin(self: &Arc<Self>) -> Option<Open> {
         let reservation = self.budget.reserve(CALL_BYTES).ok()?;
         Some(self.open(Some(reservation)))
     }
 
-    /// A call that is refused.
+    /// Opens a call that is refused. It reserves nothing.
     pub fn begin_refusal(self: &Arc<Self>) -> Open {
         self.open(None)
     }
@@ -85,20 +87,20 @@ impl Calls {
         Open { calls: Arc::clone(self), kind: Kind::Call(turn), _reservation: reservation }
     }
 
-    /// A stream that may stay open; `None` where there are enough.
+    /// Opens a long-lived stream; `None` if the connection has enough of them.
     pub fn watch(self: &Arc<Self>) -> Option<Open> {
         let watch = Open { calls: Arc::clone(self), kind: Kind::Watch, _reservation: None };
-        // Given back by the drop where it is too many.
+        // If it is one too many, dropping `watch` gives the place back.
         let before = self.watches.fetch_add(1, Ordering::Relaxed);
         (before < WATCHES_MAX).then_some(watch)
     }
 
-    /// Whether there are calls to look at.
+    /// Whether any call is open.
     pub fn are_open(&self) -> bool {
         self.open.iter().any(|open| open.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether a call is open that has seen too many looks.
+    /// Counts a sweep. Returns whether a call has been open for too many of them.
     pub fn look_again(&self) -> bool {
         let look = self.look.fetch_add(1, Ordering::Relaxed) + 1;
         let looks_max = if self.budget.is_half_full() { LOOKS_MAX_PRESSED } else { LOOKS_MAX };
@@ -111,7 +113,7 @@ impl Calls {
 }
 
 impl Open {
-    /// Goes on until the answer was sent.
+    /// Keeps the call open until `body` is sent.
     pub const fn until_sent<B>(self, body: B) -> Answered<B> {
         Answered { body, _open: self }
     }

@@ -1,8 +1,8 @@
-//! The one message of a unary call: read whole on the way in, framed on the way out.
+//! Reads the one message of a unary call, and frames the answer.
 //!
-//! tonic's own handler would keep a decoder with its buffer in each call, and takes memory for as
-//! many bytes as a message's head claims that there will be. Here nearly every message is read where
-//! it stands, in the one frame that brought it.
+//! tonic's own handler keeps a decoder with a buffer per call, and allocates as many bytes as a
+//! message's header claims. Here a message is used in place where one frame contains all of it,
+//! which is nearly always so.
 
 use std::future::poll_fn;
 use std::mem;
@@ -19,20 +19,20 @@ use tower::BoxError;
 
 use crate::body::{Arriving, MESSAGE_BYTES_MAX, NotWhole};
 
-/// A byte that says whether it is compressed, and four for the length.
+/// Length of a message's header: one byte for the compression flag, four for the length.
 const HEAD_BYTES: usize = 5;
 
-/// What a call's headers say of compression.
+/// The compression that a call's headers announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// Messages come as they are.
+    /// Messages are not compressed.
     Identity,
-    /// They may be compressed, which we do not read.
+    /// Messages may be compressed, which is not supported.
     Unknown,
 }
 
 impl Encoding {
-    /// Of a call with these headers.
+    /// Reads the headers of a call.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         match headers.get("grpc-encoding") {
             Some(other) if other != "identity" => Self::Unknown,
@@ -41,10 +41,10 @@ impl Encoding {
     }
 }
 
-/// The message of a call, without its head.
+/// Receives the message of a call and strips its header.
 ///
 /// # Errors
-/// What came is not one message, is too long or compressed, or did not come whole in time.
+/// The body is not exactly one message, is too long or compressed, or was not complete in time.
 pub(super) async fn receive<B>(
     mut arriving: Arriving<B>,
     encoding: Encoding,
@@ -62,7 +62,7 @@ where
             return Err(too_many());
         }
         if so_far.is_empty() && is_whole(&bytes, encoding)? {
-            // Nearly all are whole at once, and are not copied.
+            // Nearly all messages arrive in one frame and are not copied.
             message = Some(bytes);
         } else {
             so_far.extend_from_slice(&bytes);
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// The next bytes; trailers of callers say nothing.
+/// The next data frame. Trailers from callers are ignored.
 async fn next<B>(arriving: &mut Arriving<B>) -> Result<Option<Bytes>, Status>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
@@ -95,7 +95,8 @@ where
     Ok(None)
 }
 
-/// Whether these are a message; one that we do not take is refused as soon as its head is there.
+/// Whether `bytes` are one complete message. A message that is too long or compressed is refused as
+/// soon as its header is there.
 fn is_whole(bytes: &[u8], encoding: Encoding) -> Result<bool, Status> {
     let Some((&[compressed, a, b, c, d], message)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
         return Ok(false);
@@ -132,14 +133,14 @@ fn too_many() -> Status {
     Status::unimplemented("a call has one message")
 }
 
-/// Says what callers may do instead, as gRPC has it.
+/// Names the supported encoding, as the gRPC specification asks.
 fn is_compressed() -> Status {
     let mut status = Status::unimplemented("the message is compressed; send it as it is");
     status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
     status
 }
 
-/// The answer that has this message, and OK behind it.
+/// A response with this message and status OK.
 pub(super) fn respond(message: &impl Message) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::Message(framed(message)));
     let kind = HeaderValue::from_static("application/grpc");
@@ -151,23 +152,23 @@ fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
     let mut bytes = Vec::with_capacity(HEAD_BYTES + len);
     bytes.put_u8(0);
-    // A request's bounds keep its answer far below.
+    // The bounds of a request keep its answer far below 4 GiB.
     bytes.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
     bytes.into()
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug, Default)]
 pub enum ResponseBody {
-    /// One message, framed; then OK.
+    /// One framed message; status OK follows.
     Message(Bytes),
-    /// OK, for the message was sent.
+    /// Status OK, after the message was sent.
     Ok,
     /// Nothing more.
     #[default]
     Ended,
-    /// What tonic's services send.
+    /// A body made by tonic's own services.
     Tonic(tonic::body::Body),
 }
 
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
     use crate::memory_budget::MemoryBudget;
 
-    /// The message that these chunks are.
+    /// Receives a message from these frames.
     async fn received(chunks: &[&'static [u8]]) -> Result<Bytes, Code> {
         received_in(Encoding::Identity, chunks).await
     }

@@ -1,6 +1,6 @@
-//! From a call's path to what answers it: the two rate limit services, health and reflection.
+//! Routes each call by its path: the two rate limit services, health and reflection.
 //!
-//! The rate limit services go round tonic's router, which costs as much as a decision.
+//! The rate limit methods bypass tonic's router, which costs as much CPU as a decision on memory.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -19,7 +19,7 @@ use super::calls::{Answered, Calls};
 use super::message::ResponseBody;
 use super::{Answering, Grpc};
 
-/// Everything on the gRPC port.
+/// All services of the gRPC port.
 pub struct Routes<H, R> {
     /// The rate limit services.
     pub grpc: Arc<Grpc>,
@@ -30,7 +30,8 @@ pub struct Routes<H, R> {
 }
 
 impl<H: Health, R: ServerReflection> Routes<H, R> {
-    /// Answers one of a connection's `calls`, within the time that its caller gives it.
+    /// Handles one of a connection's `calls` within the time that the caller's `grpc-timeout`
+    /// allows.
     pub fn answer(
         &self,
         call: Request<Incoming>,
@@ -91,8 +92,8 @@ fn of_tonic(answer: Result<Response<Body>, Infallible>) -> Response<ResponseBody
     answer.map(ResponseBody::Tonic)
 }
 
-/// What gRPC over HTTP/2 answers a request that is no call of it. Without this, whatever a web page
-/// can make a browser send would be decided, and take hits.
+/// The HTTP status for requests that are not gRPC calls. Without this check, a web page could make
+/// a browser send a request that is decided and takes hits.
 fn no_call(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
     if *method != Method::POST {
         return Some(StatusCode::METHOD_NOT_ALLOWED);
@@ -116,7 +117,7 @@ fn refused(may_stay: bool) -> Answering {
     Box::pin(ready(status.into_http()))
 }
 
-/// The header `grpc-timeout`: up to 8 digits and a unit. One that is not so is no bound.
+/// Parses the header `grpc-timeout`: up to 8 digits and a unit. A malformed header sets no bound.
 fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! The two ports that callers reach, from their settings.
+//! Opens the two ports that callers use.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::tls::Tls;
 use crate::metrics::{Metrics, Shed};
 use crate::settings::{Address, Secured, Serve};
 
-/// Opens those of gRPC and HTTP.
+/// Opens the gRPC and the HTTP port.
 ///
 /// # Errors
-/// What is wrong with a setting, a certificate or an address, for people.
+/// A setting, a certificate or an address cannot be used. The message is for people.
 pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Acceptor, Acceptor), String> {
     let ports = &settings.ports;
     let grpc_tls = tls(ports.grpc()?, b"h2", metrics)?;
@@ -42,7 +42,7 @@ fn tls(
 ) -> Result<Option<Arc<Tls>>, String> {
     let Some(secured) = secured else { return Ok(None) };
     let metrics = metrics.tls(secured.port);
-    // Before they are read: what changes meanwhile is read again.
+    // Taken before the files are read: a change in between is then seen as one.
     let stamps = Stamps::of(&secured);
     let tls = Arc::new(Tls::new(secured, protocol, metrics)?);
     certificates::follow(&tls, stamps)

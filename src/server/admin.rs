@@ -1,4 +1,4 @@
-//! The port for operators, where there is one.
+//! The port for operators, if it is enabled.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,13 +15,14 @@ use crate::request::Bounds;
 use crate::service::Service;
 use crate::settings::Address;
 
-/// The most calls at once on one connection.
+/// Concurrent calls per connection.
 const CALLS_MAX: u32 = 16;
 
-/// Binds it; `None` where it is not asked for.
+/// Binds the port; `None` if it is not enabled.
 ///
 /// # Errors
-/// The address is taken, or not one of this machine's own: whoever reaches the port may reset.
+/// The address is taken, or is not a loopback address: everybody who reaches this port may reset
+/// counters.
 pub(super) fn bind(addr: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
     let Some(addr) = addr else { return Ok(None) };
     if !addr.ip().is_loopback() {
@@ -36,7 +37,7 @@ pub(super) fn bind(addr: Option<SocketAddr>) -> Result<Option<TcpListener>, Stri
     }
 }
 
-/// Serves until `end`, then finishes what is in flight.
+/// Serves until `end` completes, then finishes the calls in flight.
 pub(super) async fn serve(
     listener: TcpListener,
     service: Arc<Service>,

@@ -1,4 +1,4 @@
-//! One gRPC connection, from its first byte to its last call.
+//! Serves one gRPC connection: HTTP/2 settings, bounds against floods, maximum age, draining.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,41 +23,40 @@ use crate::grpc::calls::Calls;
 use crate::grpc::routes::Routes;
 use crate::metrics::Shed;
 
-/// Streams that one connection may have open: what a caller needs who asks 25,000 times a second
-/// and waits 10 ms for each answer.
+/// Concurrent streams per connection. This allows 25,000 calls per second that take 10 ms each.
 const STREAMS_MAX: u32 = 256;
 
 /// Bytes of a call's headers, as HTTP/2 counts them.
 const HEADERS_MAX: u32 = 16 << 10;
 
-/// Streams that a caller may have reset before we have looked at them, and that we may have had to
-/// reset for a caller's mistakes: who goes on is cut off.
+/// Streams that a caller may reset before they were handled, and stream errors that a caller may
+/// cause. Beyond either, the connection is closed.
 const PENDING_RESETS_MAX: usize = 64;
 const ERROR_RESETS_MAX: usize = 256;
 
-/// What a connection, and each of its streams, may have on the way to us: requests are small, and
-/// one that is not needs more round trips, not more memory.
+/// Flow-control windows of a connection and of a stream. Requests are small; a large one needs more
+/// round trips, not more memory.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const STREAM_WINDOW: u32 = 1 << 16;
 
-/// Bytes of answers that wait for a slow reader, for each stream.
+/// Bytes per stream that wait for a slow reader.
 const SEND_BUFFER: usize = 1 << 16;
 
-/// How often a silent connection is asked whether it is there, and how long it may not answer.
+/// How often an idle connection is pinged, and how long its peer may take to answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// As long as no connection lives, and what timers bear.
+/// Longer than any connection lives, and short enough for timers.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// On which terms connections are served.
+/// How connections are served.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// After this a connection gets no new calls; give or take a tenth, so that connections
-    /// that came together do not come again together. `None`: it may stay.
+    /// After this age a connection gets GOAWAY, give or take a tenth, so that connections that were
+    /// opened together do not reconnect together. `None`: no maximum.
     pub(super) age_max: Option<Duration>,
-    /// How often open calls are looked at. Who sees the last look was answered long before, so its
-    /// caller does not read, and its connection is cut.
+    /// The interval of sweeps over open calls. A call that is open at its last sweep was answered
+    /// long before and is not being read, so its connection is cut.
     pub(super) look: Duration,
 }
 
@@ -70,8 +69,8 @@ impl Terms {
     }
 }
 
-/// Serves one connection until it ends, is too old or the service stops, then finishes what is in
-/// flight.
+/// Serves one connection until it ends, reaches its maximum age or the service stops, then finishes
+/// the calls in flight.
 pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
     accepted: Accepted,
     routes: Arc<Routes<H, R>>,
@@ -115,13 +114,13 @@ pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
     }
 }
 
-/// Ends when a connection is to get no more calls.
+/// Completes when the connection is to get no more calls.
 async fn end(terms: Terms, mut follow: PhaseWatch) {
-    // An error says that its age was reached first.
+    // A timeout means that the age was reached first.
     let _ = timeout(terms.age(), follow.reached(Phase::Stopping)).await;
 }
 
-/// Ends at the next tick at which calls are open; without any, nothing is woken.
+/// Completes at the next sweep that finds open calls. Without open calls no timer runs.
 async fn look(calls: &Calls, looks: &mut Interval) {
     let look = |context: &mut Context<'_>| {
         if calls.are_open() { looks.poll_tick(context) } else { Poll::Pending }
@@ -129,10 +128,10 @@ async fn look(calls: &Calls, looks: &mut Interval) {
     poll_fn(look).await;
 }
 
-/// Whether we cut the connection off, for its caller went beyond the bounds below.
+/// Whether we closed the connection because its peer exceeded a bound of this file.
 fn is_flood(error: &hyper::Error) -> bool {
     let Some(cause) = error.source() else { return false };
-    // The second: headers that are too large to be skipped.
+    // COMPRESSION_ERROR: headers too large to be skipped.
     let reasons = [h2::Reason::ENHANCE_YOUR_CALM, h2::Reason::COMPRESSION_ERROR].map(Some);
     let of_h2 = cause.downcast_ref::<h2::Error>();
     let of_stream = cause.downcast_ref::<io::Error>();

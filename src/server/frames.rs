@@ -1,16 +1,18 @@
-//! What an HTTP/2 caller sends beside its calls: a PING costs its sender 17 bytes, and us an answer.
+//! Limits the HTTP/2 frames that a caller sends beside its calls. A PING costs its sender 17 bytes
+//! and us an answer.
 //!
-//! h2 bounds resets, empty DATA and CONTINUATION itself, and answers everything else however often it
-//! comes. So frames are counted here as their bytes pass: each that is no part of a call takes from a
-//! credit, which calls and time restore.
+//! h2 itself limits resets, empty DATA and CONTINUATION frames, and answers everything else however
+//! often it comes. So frames are counted here while their bytes pass. A frame that belongs to no
+//! call takes one from a credit, and calls and time restore the credit.
 
 use crate::clock::uptime_us;
 
-/// Frames beside calls, at most, in [`REFILL_US`] without a call: far more than keepalive needs.
+/// Frames beside calls that are allowed per [`REFILL_US`] without a call. Keepalive needs far
+/// fewer.
 const CREDIT_MAX: u32 = 10_000;
 const REFILL_US: u64 = 60_000_000;
 
-/// What a call adds: windows are updated and the line is measured while it is open.
+/// Credit per call: window updates and round-trip measurements belong to it.
 const CREDIT_OF_A_CALL: u32 = 100;
 
 const PREFACE_BYTES: usize = 24;
@@ -23,10 +25,10 @@ const CONTINUATION: u8 = 9;
 
 /// The frames of one connection so far.
 pub(super) struct Frames {
-    /// Bytes before the next head.
+    /// Bytes to skip before the next frame header.
     skip: usize,
     head: [u8; HEAD_BYTES],
-    /// How much of it is there.
+    /// Bytes of the header received so far.
     head_bytes: usize,
     credit: u32,
     refilled_us: u64,
@@ -38,7 +40,7 @@ impl Frames {
         Self { skip: PREFACE_BYTES, head, head_bytes: 0, credit: CREDIT_MAX, refilled_us }
     }
 
-    /// Counts what comes next; `false` once it is too much.
+    /// Counts the frames in `bytes`. Returns `false` when the limit is exceeded.
     pub(super) fn pass(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
@@ -55,14 +57,14 @@ impl Frames {
         true
     }
 
-    /// A head is whole.
+    /// Handles a complete frame header.
     fn begin(&mut self) -> bool {
         let [a, b, c, kind, ..] = self.head;
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
         self.head_bytes = 0;
         match kind {
             HEADERS => self.credit = (self.credit + CREDIT_OF_A_CALL).min(CREDIT_MAX),
-            // Bounded by h2, or by what a message may be.
+            // Limited by h2, or by the maximum message size.
             DATA | RST_STREAM | CONTINUATION => {}
             _ => return self.spend(uptime_us),
         }

@@ -1,4 +1,5 @@
-//! What is kept current beside the calls: health, histograms, the memory store.
+//! Periodic maintenance: health, histograms, expiry in the memory store, reconciliation with the
+//! store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,13 @@ use super::lifecycle::{Phase, PhaseWatch};
 use crate::service::{Readiness, Service};
 use crate::store::StoreError;
 
-/// How often the store is asked whether it is there, and states that are due are dropped.
+/// The interval of the maintenance.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long the store is charged at a time, so that nothing else here waits for long.
+/// How long one reconciliation may take, so that the rest is not delayed.
 const CHARGE_MAX: Duration = Duration::from_millis(200);
 
-/// What is served on the gRPC port. Not what operators call elsewhere.
+/// The services of the gRPC port. Those of the admin port are not included.
 pub(super) const SERVICES: [&str; 4] = [
     "tidegate.v1.RateLimitService",
     "envoy.service.ratelimit.v3.RateLimitService",
@@ -25,12 +26,12 @@ pub(super) const SERVICES: [&str; 4] = [
     "grpc.reflection.v1.ServerReflection",
 ];
 
-/// Those whose health can be asked for; the first stands for the process.
+/// The services whose health can be asked for. The empty name stands for the process.
 fn all() -> impl Iterator<Item = &'static str> {
     std::iter::once("").chain(SERVICES)
 }
 
-/// What is looked at again and again, until the service stops.
+/// The periodic task, which runs until the service stops.
 pub(super) struct Tick {
     service: Arc<Service>,
     health: HealthReporter,
@@ -38,7 +39,7 @@ pub(super) struct Tick {
 }
 
 impl Tick {
-    /// Tells for the first time whether decisions can be made.
+    /// Checks for the first time whether decisions can be made, and reports it.
     pub(super) async fn start(service: Arc<Service>, health: HealthReporter) -> Self {
         let mut tick = Self { service, health, was_ready: None };
         tick.look().await;
@@ -58,7 +59,7 @@ impl Tick {
         self.report(false).await;
         loop {
             tokio::select! {
-                // Calls are still answered: what they took without the store is charged.
+                // Calls are still answered: hits admitted without the store are still reconciled.
                 _ = ticks.tick() => {
                     let ready = self.service.ready().await;
                     self.tidy(ready.as_ref()).await;
@@ -100,7 +101,7 @@ impl Tick {
         }
     }
 
-    /// Who watches has been told, and would hold its connection for ever.
+    /// Watchers have been notified. An open watch would hold its connection for ever.
     async fn end_watches(&mut self) {
         for service in all() {
             self.health.clear_service_status(service).await;

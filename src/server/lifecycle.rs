@@ -1,23 +1,23 @@
-//! How far the service is on its way to the end. Every part follows it by itself.
+//! The phases of the service on its way to its end. Each part of the server follows them by itself.
 
 use tokio::sync::watch;
 
-/// From the first to the last.
+/// The phases, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// Calls are welcome.
+    /// Serving.
     Serving,
-    /// Calls are answered, and callers are told to go elsewhere.
+    /// Still answering calls, while health and `/readyz` report that it is not ready.
     Leaving,
-    /// Calls in flight are finished.
+    /// Finishing the calls in flight.
     Stopping,
 }
 
-/// Decides the phase.
+/// Sets the phase.
 #[derive(Debug)]
 pub(super) struct Lifecycle(watch::Sender<Phase>);
 
-/// Follows it.
+/// Follows the phase.
 #[derive(Clone, Debug)]
 pub(super) struct PhaseWatch(watch::Receiver<Phase>);
 
@@ -37,13 +37,13 @@ impl PhaseWatch {
         *self.0.borrow()
     }
 
-    /// Waits until the phase is this one or a later one.
+    /// Waits until this phase or a later one is reached.
     pub(super) async fn reached(&mut self, phase: Phase) {
-        // An error says that nobody decides any more, which is an end too.
+        // The sender is gone, which is an end too.
         let _ = self.0.wait_for(|now| *now >= phase).await;
     }
 
-    /// The same, for those who keep nothing.
+    /// As `reached`, for callers that give up their handle.
     pub(super) async fn until(mut self, phase: Phase) {
         self.reached(phase).await;
     }

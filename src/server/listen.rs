@@ -1,4 +1,4 @@
-//! Where connections come in: no more than there may be at once.
+//! Accepts connections, up to a maximum number at a time.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use super::socket::{Listener, Stream, Wire};
 use super::tls::Tls;
 use crate::settings::Address;
 
-/// How long the acceptor waits where no connection can be had, for want of descriptors mostly.
+/// How long the acceptor pauses after a failed accept, which mostly means that file descriptors ran
+/// out. Without the pause it would spin on one core.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// A port that lets in so many at once.
+/// A listener with a maximum number of connections.
 pub(super) struct Acceptor {
     listener: Listener,
     tls: Option<Arc<Tls>>,
@@ -25,21 +26,21 @@ pub(super) struct Acceptor {
     refused: Counter,
 }
 
-/// How many connections there may be.
+/// The maximum number of connections, as permits.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionLimit {
     free: Arc<Semaphore>,
     max: usize,
 }
 
-/// A connection, and the permit to have it.
+/// An accepted connection and its permit.
 pub(super) struct Accepted {
     stream: Stream,
     tls: Option<Arc<Tls>>,
     permit: OwnedSemaphorePermit,
 }
 
-/// The bytes of a connection, in TLS or not.
+/// The byte stream of a connection, with or without TLS.
 pub(super) type Transport = Either<Wire, Box<TlsStream<Wire>>>;
 
 impl ConnectionLimit {
@@ -47,15 +48,14 @@ impl ConnectionLimit {
         Self { free: Arc::new(Semaphore::new(max)), max }
     }
 
-    /// How many there are.
+    /// Connections open now.
     pub(super) fn taken(&self) -> usize {
         self.max.saturating_sub(self.free.available_permits())
     }
 }
 
 impl Acceptor {
-    /// Serves what `listener` gets. Who comes when there are as many `connections`
-    /// as there may be is sent away, and counted.
+    /// Accepts from `listener`. A connection beyond the maximum is closed at once and counted.
     pub(super) const fn new(
         listener: Listener,
         tls: Option<Arc<Tls>>,
@@ -93,7 +93,7 @@ impl Acceptor {
         }
     }
 
-    /// Closes, and gives the connections that wait.
+    /// Closes the listener and returns the connections that wait in its backlog.
     pub(super) fn close(self) -> Vec<Accepted> {
         let Self { listener, tls, connections, refused } = self;
         let waiting = listener.close();
@@ -120,10 +120,10 @@ fn admit(
 }
 
 impl Accepted {
-    /// Agrees on TLS, where the port has it; `None` where that fails. Runs where the connection is served,
-    /// so that nobody else waits for it.
+    /// Performs the TLS handshake if the port has TLS; `None` if it fails. It runs on the thread
+    /// that serves the connection, so that it delays no other connection.
     pub(super) async fn handshake(self) -> Option<(Transport, OwnedSemaphorePermit)> {
-        // One that fails here is gone already.
+        // A socket that fails here was closed by its peer.
         let wire = self.stream.attach().ok()?;
         let connection = match self.tls {
             None => Either::Left(wire),

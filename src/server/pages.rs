@@ -1,4 +1,4 @@
-//! The connections of the HTTP port. They are few, and none may be slow.
+//! Serves the connections of the HTTP port. They are few, and none may be slow.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -27,30 +27,30 @@ use crate::body::Arriving;
 use crate::clock::uptime_us;
 use crate::memory_budget::{Full, MemoryBudget};
 
-/// Connections at once: probes, scrapes, people, and callers without gRPC.
+/// Concurrent connections: probes, scrapes, people, and callers without gRPC.
 pub(super) const CONNECTIONS_MAX: usize = 1_024;
 
-/// How long a connection may take for the head of its next request: longer than those who ask every
-/// 15, 30 or 60 seconds wait, so that none asks while it is closed.
+/// How long a connection may take to send the head of its next request. It is longer than the usual
+/// intervals of probes and scrapes (15, 30 and 60 seconds), so that they reuse their connections.
 const HEAD_MAX: Duration = Duration::from_secs(75);
 
-/// From so many connections on, those are closed that had nothing to do for so long, looked for so
-/// often: probes shall find a place whoever holds connections.
+/// From this many connections on, a sweep closes those that have been idle for `IDLE_MIN`, so that
+/// probes always find a free one.
 const CROWD: usize = CONNECTIONS_MAX * 3 / 4;
 const IDLE_MIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a request may take, its body included; of that a body that must be waited for has a half.
+/// How long a request may take, including its body. A slow body may use half of it.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 
-/// After this a connection answers no further request, and a little later it is cut.
+/// After this age a connection handles no further request, and `CUT_AFTER` later it is cut.
 const AGE_MAX: Duration = Duration::from_secs(300);
 const CUT_AFTER: Duration = Duration::from_secs(30);
 
 /// Bytes of a request's head, and of an answer that waits for its reader.
 const BUFFER_MAX: usize = 64 << 10;
 
-/// What answers, and how much memory that may take.
+/// Answers requests, within memory budgets.
 #[derive(Clone)]
 pub(super) struct Answers {
     pub(super) router: Router,
@@ -74,12 +74,12 @@ impl Answers {
     }
 }
 
-/// Since when a connection has had nothing to do.
+/// Since when a connection has been idle.
 #[derive(Clone)]
 struct Idle(Arc<AtomicU64>);
 
 impl Idle {
-    /// Something to do.
+    /// The connection is not idle.
     const NOT: u64 = u64::MAX;
 
     fn now() -> Self {
@@ -94,7 +94,7 @@ impl Idle {
         self.0.store(Self::NOT, Ordering::Relaxed);
     }
 
-    /// Ends where the port is crowded and this connection has been idle for a while.
+    /// Completes when a sweep finds this connection idle for at least `IDLE_MIN`.
     async fn too_long(&self, crowd: &Notify) {
         let is_long = || {
             Duration::from_micros(uptime_us().saturating_sub(self.0.load(Ordering::Relaxed)))
@@ -109,7 +109,7 @@ impl Idle {
     }
 }
 
-/// Lets the answer hold its part of the budget until its reader has taken it.
+/// Reserves memory for the answer until its reader has taken it.
 async fn reserve(answer: Response, unread: &MemoryBudget) -> Response {
     let (head, body) = answer.into_parts();
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
@@ -121,7 +121,7 @@ async fn reserve(answer: Response, unread: &MemoryBudget) -> Response {
     }
 }
 
-/// Serves connections until the service stops, then finishes what is in flight.
+/// Serves connections until the service stops, then finishes the requests in flight.
 pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWatch) {
     let mut open = JoinSet::new();
     let crowd = Arc::new(Notify::new());
@@ -134,7 +134,7 @@ pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWat
         tokio::select! {
             accepted = acceptor.accept() => drop(open.spawn(spoken(accepted))),
             () = &mut stops => break,
-            // Forgets those that are over.
+            // Removes connections that have ended.
             Some(_) = open.join_next() => {}
             _ = looks.tick(), if open.len() >= CROWD => crowd.notify_waiters(),
         }

@@ -1,4 +1,4 @@
-//! What the services of all threads share, and a service for each of them.
+//! The state that the services of all threads share, and the construction of a service per thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::trace::Tracing;
 /// How long the start waits for a connection to Redis.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// What the services of all threads share.
+/// The state that the services of all threads share.
 pub(super) struct Parts {
     pub(super) settings: Serve,
     pub(super) rules: Arc<Rules>,
@@ -35,7 +35,7 @@ pub(super) struct Parts {
     pub(super) tracing: Option<Arc<Tracing>>,
 }
 
-/// What the stores of all threads have in common.
+/// The part of the stores that all threads share.
 pub(super) enum Stores {
     Memory(Arc<MemoryStore>),
     Redis(Box<Options>, Arc<Shared>),
@@ -64,7 +64,7 @@ impl Stores {
         })
     }
 
-    /// The store for this thread.
+    /// Opens the store for this thread.
     fn open(&self) -> Result<Store, String> {
         Ok(match self {
             Self::Memory(memory) => Store::Memory(Arc::clone(memory)),
@@ -75,7 +75,7 @@ impl Stores {
     }
 }
 
-/// The decision log, where there is to be one.
+/// Starts the decision log, if it is enabled.
 pub(super) fn decision_log(
     settings: &Log,
     metrics: &Metrics,
@@ -86,7 +86,7 @@ pub(super) fn decision_log(
     (share > 0.0).then(start).map(|(log, guard)| (Arc::new(log), guard))
 }
 
-/// What traces, where there is to be any.
+/// Starts tracing, if it is enabled.
 pub(super) fn tracing(
     settings: &Traces,
     metrics: &Metrics,
@@ -96,7 +96,7 @@ pub(super) fn tracing(
 }
 
 impl Parts {
-    /// A service for this thread, with a connection of its own to the store.
+    /// A service for this thread, with its own connection to the store.
     pub(super) fn service(&self) -> Result<Service, String> {
         let store = self.stores.open()?;
         let policy = self.settings.on_store_failure;
@@ -118,7 +118,7 @@ impl Parts {
 
     pub(super) async fn grpc(&self) -> Result<Grpc, String> {
         let service = self.service()?;
-        // As long as a first decision would wait, but calls that need no store wait for this too.
+        // Waits as long as a first decision would. Calls that need no store wait for this too.
         let _ = service.store().connected(self.settings.store_timeout.min(CONNECT_MAX)).await;
         Ok(Grpc::new(service, self.settings.bounds(), self.settings.style(), self.budgets.clone()))
     }

@@ -1,4 +1,4 @@
-//! What is listened on: a port, or a socket in the file system.
+//! Listeners: a TCP port, or a Unix socket.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,17 +12,16 @@ use tokio_util::either::Either;
 
 use crate::settings::Address;
 
-/// Bytes of answers that the system keeps for a connection until they are read; Linux allows itself
-/// twice as many.
+/// Bytes of unread answers that the kernel buffers per connection. Linux doubles this figure.
 const SEND_BUFFER: u32 = 256 << 10;
 
-/// Connections that wait to be accepted.
+/// The listen backlog.
 const BACKLOG: u32 = 1_024;
 
-/// Who may connect to a socket in the file system: our user and our group.
+/// Permissions of a Unix socket: our user and our group may connect.
 const MODE: u32 = 0o660;
 
-/// What to do where an address is not to be had.
+/// Advice for an address that cannot be bound.
 const FIXES: [(ErrorKind, &str); 5] = [
     (ErrorKind::AddrInUse, "another process listens there; end it, or choose another address"),
     (ErrorKind::AddrNotAvailable, "this machine has no such address; 0.0.0.0 is all that it has"),
@@ -34,26 +33,26 @@ const FIXES: [(ErrorKind, &str); 5] = [
     (ErrorKind::NotFound, "make the folder first"),
 ];
 
-/// A connection in the runtime that serves it.
+/// A connection that is registered with the runtime that serves it.
 pub(super) type Wire = Either<TcpStream, UnixStream>;
 
-/// A connection on its way to the runtime that serves it.
+/// A connection that is not yet registered with a runtime.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Listens.
+/// A listening socket.
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
 }
 
-/// The name of a socket in the file system, which goes with the value.
+/// The file of a Unix socket. Dropping it removes the file.
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Another process may have put its own there.
+    /// Identifies our file: another process may have put its own there.
     inode: u64,
 }
 
@@ -67,10 +66,10 @@ impl Stream {
 }
 
 impl Listener {
-    /// Takes an address, which `flag` names.
+    /// Binds the address that `flag` sets.
     ///
     /// # Errors
-    /// It is not to be had; why, and what to do.
+    /// It cannot be bound: the reason, and what to do.
     pub(super) fn open(flag: &str, address: &Address) -> Result<Self, String> {
         let listener = match address {
             Address::Tcp(addr) => tcp(*addr).map(Self::Tcp),
@@ -83,7 +82,7 @@ impl Listener {
         })
     }
 
-    /// Where it is; a port that was left open is known now.
+    /// The bound address, with the actual port where 0 was asked for.
     pub(super) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -106,17 +105,18 @@ impl Listener {
         }
     }
 
-    /// Closes, and gives the connections that wait, so that the end resets none of them.
+    /// Closes the listener and returns the connections in its backlog, so that closing resets none
+    /// of them.
     pub(super) fn close(self) -> Vec<Stream> {
         let mut waiting = vec![];
-        // The listener does not block: without a connection this is an error.
+        // The listener does not block: without a connection, accept fails.
         match self {
             Self::Tcp(listener) => {
                 let Ok(listener) = listener.into_std() else { return waiting };
                 while let Ok((stream, _)) = listener.accept() {
                     let prepared =
                         stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-                    // One that fails here is gone already.
+                    // A socket that fails here was closed by its peer.
                     waiting.extend(prepared.ok().map(|()| Stream::Tcp(stream)));
                 }
             }
@@ -136,17 +136,17 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = |file: &fs::Metadata| file.ino() == self.inode;
         if fs::symlink_metadata(&self.path).is_ok_and(|file| is_ours(&file)) {
-            // Who starts next replaces it.
+            // The process that starts next replaces the file.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// As tokio binds, with less memory of the system's for each connection that does not read.
+/// Binds as tokio does, with a smaller kernel buffer for unread answers.
 pub(super) fn tcp(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
-    // Connections get it from their listener.
+    // Connections inherit it from their listener.
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
@@ -160,7 +160,7 @@ fn unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { path: path.to_owned(), inode }))
 }
 
-/// Removes the socket of a process that is gone, and nothing else.
+/// Removes the socket file of a process that has ended, and nothing else.
 fn remove_left_over(path: &Path) -> io::Result<()> {
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {
@@ -195,7 +195,7 @@ mod tests {
     async fn what_a_process_left_is_replaced_and_what_is_in_use_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.sock");
-        // The standard library leaves the file.
+        // The standard library does not remove the file.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let listener = open(&path).unwrap();
         let taken = open(&path).err().unwrap();

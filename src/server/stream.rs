@@ -1,7 +1,8 @@
-//! A connection's bytes, and how long its peer may keep it waiting.
+//! A connection's byte stream with timeouts.
 //!
-//! Who connects has to say something, and who is written to has to take it: a peer that does
-//! neither would hold a place and its buffers for ever. Nor may it keep us busy with nothing.
+//! A peer must send its first bytes within a deadline, and must read what is written to it. A peer
+//! that does neither would hold a connection and its buffers for ever. HTTP/2 streams also pass
+//! through a frame counter that ends floods.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -13,28 +14,28 @@ use tokio::time::{Sleep, sleep};
 
 use super::frames::Frames;
 
-/// The first bytes of each protocol: HTTP/2's preface with the head of the frame behind it, and the
+/// Bytes that a peer must send first: HTTP/2's preface with a frame header behind it, and the
 /// shortest request of HTTP/1.
 const HTTP2_HELLO: usize = 33;
 const HTTP1_HELLO: usize = 16;
 
-/// How long a peer may take to say them.
+/// How long a peer may take to send them.
 const HELLO_MAX: Duration = Duration::from_secs(5);
 
-/// How long a peer may take nothing of what is written to it.
+/// How long a write may make no progress.
 const STALL_MAX: Duration = Duration::from_secs(20);
 
-/// What reading ends with where a peer sends too much beside its calls.
+/// The error kind of a read after too many frames beside calls.
 pub(super) const FLOOD: ErrorKind = ErrorKind::QuotaExceeded;
 
-/// A stream whose peer must not keep it waiting.
+/// A stream with timeouts on its first bytes and on its writes.
 pub(super) struct GuardedStream<S> {
     stream: S,
-    /// Until the peer has said enough.
+    /// Runs until the peer has sent its first bytes.
     hello: Option<Hello>,
-    /// While the peer takes nothing.
+    /// Runs while a write makes no progress.
     stall: Option<Pin<Box<Sleep>>>,
-    /// Of HTTP/2.
+    /// Counts frames, for HTTP/2 only.
     frames: Option<Frames>,
 }
 
@@ -44,18 +45,18 @@ struct Hello {
 }
 
 impl<S> GuardedStream<S> {
-    /// The peer is to speak HTTP/1.
+    /// The peer must speak HTTP/1.
     pub(super) fn http1(stream: S) -> Self {
         Self { stream, hello: Some(Hello::of(HTTP1_HELLO)), stall: None, frames: None }
     }
 
-    /// The peer is to speak HTTP/2.
+    /// The peer must speak HTTP/2.
     pub(super) fn http2(stream: S) -> Self {
         let (hello, frames) = (Some(Hello::of(HTTP2_HELLO)), Some(Frames::new()));
         Self { stream, hello, stall: None, frames }
     }
 
-    /// What came of a write, unless the peer has taken nothing for too long.
+    /// Passes on the result of a write, or a timeout if the peer has read nothing for too long.
     fn written<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -71,7 +72,7 @@ impl<S> GuardedStream<S> {
 }
 
 impl Hello {
-    /// So many bytes, soon.
+    /// Requires `left` bytes before the deadline.
     fn of(left: usize) -> Self {
         Self { left, end: Box::pin(sleep(HELLO_MAX)) }
     }

@@ -1,7 +1,7 @@
-//! Threads that serve gRPC: one runtime each, and connections dealt to them.
+//! Threads that serve gRPC. Each has a runtime of its own and gets connections round robin.
 //!
-//! A connection stays on its thread, and so does all that its calls need: no task is stolen, no
-//! lock is shared by all cores, and the answers that are ready together leave in one write.
+//! A connection stays on its thread with everything that its calls need. No task is stolen, no lock
+//! is shared by all cores, and answers that are ready together leave in one write.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::lifecycle::PhaseWatch;
 use super::listen::Accepted;
 use crate::grpc::routes::Routes;
 
-/// Connections that wait for a busy thread; then the acceptor waits too.
+/// Connections queued for a busy thread. When the queue is full, the acceptor waits.
 const WAITING_MAX: usize = 1_024;
 
-/// One thread that serves.
+/// A thread that serves connections.
 #[derive(Debug)]
 pub(super) struct Worker {
     connections: mpsc::Sender<Accepted>,
@@ -29,10 +29,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that answers by the routes that `prepare` makes on it.
+    /// Starts a thread, which serves the routes that `prepare` creates on it.
     ///
     /// # Errors
-    /// There is no thread or runtime to be had.
+    /// The thread or its runtime cannot be created.
     pub(super) fn start<H: Health, R: ServerReflection>(
         number: usize,
         terms: Terms,
@@ -49,7 +49,7 @@ impl Worker {
             runtime.block_on(async {
                 match prepare().await {
                     Ok(routes) => {
-                        // Who waits for it may have given up.
+                        // The receiver may have been dropped.
                         let _ = ready.send(Ok(()));
                         serve(dealt, Arc::new(routes), terms, follow).await;
                     }
@@ -69,10 +69,10 @@ impl Worker {
         self.connections.send(accepted).await.map_err(|_gone| "a serving thread ended".to_owned())
     }
 
-    /// Waits until the thread has finished what was in flight.
+    /// Waits until the thread has finished its calls in flight.
     pub(super) async fn ended(self) {
         drop(self.connections);
-        // Nothing is ever sent.
+        // Nothing is ever sent on this channel; closing it is the event.
         let _ = self.ended.await;
     }
 }
@@ -90,10 +90,10 @@ async fn serve<H: Health, R: ServerReflection>(
                 Some(accepted) => {
                     open.spawn(serve_connection(accepted, Arc::clone(&routes), terms, follow.clone()));
                 }
-                // No more are dealt.
+                // The acceptor has ended.
                 None => break,
             },
-            // Forgets those that are over.
+            // Removes connections that have ended.
             Some(_) = open.join_next() => {}
         }
     }
