@@ -1,15 +1,15 @@
-//! The time, which tests can turn. The only place that reads the machine's clocks.
+//! The clocks of the machine, and one that tests can turn. No other file reads a clock.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The latest moment that states can hold: milliseconds since the epoch in 6 bytes, less the
+/// The latest moment that a state can hold: milliseconds since the epoch in 6 bytes, less the
 /// longest period.
 pub const MOMENT_MAX_MS: u64 = 1 << 47;
 
-/// Milliseconds since the Unix epoch.
+/// A source of milliseconds since the Unix epoch.
 pub trait Clock: Debug + Send + Sync {
     /// Now; at most [`MOMENT_MAX_MS`].
     fn now_ms(&self) -> u64;
@@ -28,17 +28,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is turned.
+/// A clock for tests. It shows the time that it was set to.
 #[derive(Clone, Debug, Default)]
 pub struct FakeClock(Arc<AtomicU64>);
 
 impl FakeClock {
-    /// A clock that shows `now_ms`.
+    /// A clock set to `now_ms`.
     pub fn at(now_ms: u64) -> Self {
         Self(Arc::new(AtomicU64::new(now_ms)))
     }
 
-    /// Turns the clock, forwards or back.
+    /// Sets the clock, forwards or back.
     pub fn set(&self, now_ms: u64) {
         self.0.store(now_ms, Ordering::Relaxed);
     }
@@ -50,27 +50,27 @@ impl Clock for FakeClock {
     }
 }
 
-/// A moment in milliseconds since the epoch, in the form of RFC 3339.
+/// Formats milliseconds since the epoch as RFC 3339.
 #[allow(clippy::cast_possible_wrap)] // moments fit 47 bits
 pub fn moment(at_ms: u64) -> String {
     let nanos = i32::try_from(at_ms % 1_000 * 1_000_000).unwrap_or(0);
     prost_types::Timestamp { seconds: (at_ms / 1_000) as i64, nanos }.to_string()
 }
 
-/// Microseconds since the process first asked: for spans, which wall clocks that step would bend.
+/// Microseconds on a monotonic clock, which steps of the wall clock do not affect.
 #[allow(clippy::disallowed_methods)] // this is the clock
 pub fn uptime_us() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock, for spans that others hold beside theirs.
+/// The wall clock, for spans that are compared with those of other machines.
 #[allow(clippy::disallowed_methods)] // this is the clock
 pub fn wall_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// Measures how long something takes, for metrics.
+/// Measures durations, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
 
@@ -81,7 +81,7 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    /// The time since the start.
+    /// Time since the start.
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }

@@ -1,9 +1,9 @@
-//! A descriptor's entries as people read and write them: `tenant=acme,path=/login`. A backslash takes
-//! the meaning from a comma or backslash behind it, and in keys from `=`.
+//! The text form of a descriptor's entries: `tenant=acme,path=/login`. A backslash escapes a comma
+//! or a backslash, and in keys also `=`.
 
 use std::borrow::Cow;
 
-/// Appends an entry, behind a comma if it is not the first.
+/// Appends an entry, after a comma unless it is the first.
 pub(crate) fn push(text: &mut String, key: &str, value: &str) {
     if !text.is_empty() {
         text.push(',');
@@ -21,10 +21,10 @@ fn escaped<'t>(text: &'t str, special: &[char]) -> Cow<'t, str> {
     text.chars().flat_map(escape).collect::<String>().into()
 }
 
-/// Reads entries.
+/// Parses entries.
 ///
 /// # Errors
-/// What is no entry, and how to write it.
+/// A part is not an entry. The message says how to write it.
 pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());

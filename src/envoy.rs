@@ -1,4 +1,6 @@
-//! Answers in the words of Envoy's rate limit service, over gRPC and over HTTP.
+//! Encodes answers for Envoy's rate limit service, over gRPC and over HTTP.
+//!
+//! An answer is encoded as bytes in one pass, without building the generated messages first.
 
 use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType, skip_field};
@@ -23,20 +25,21 @@ const OVERALL_CODE: u8 = wire::number(1);
 const RESPONSE_HEADERS: u8 = sized(3);
 const RAW_BODY: u8 = sized(5);
 
-/// Bytes of most statuses, and of what else there is.
+/// Bytes to allocate per status, and for everything else.
 const USUAL_STATUS_BYTES: usize = 64;
 const USUAL_BYTES: usize = 128;
 
-/// What answers carry beside the decision.
+/// Optional parts of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// Headers for the caller behind the proxy.
     pub headers: Headers,
-    /// Whether to tell the proxy the rules met, those that reject, and what is configured for them.
+    /// Whether to send dynamic metadata: the rules matched, those that reject, and their own
+    /// metadata.
     pub dynamic_metadata: bool,
 }
 
-/// The answer to one request: a `RateLimitResponse` as the bytes that it is on the wire.
+/// The answer to one request: an encoded `RateLimitResponse`.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     bytes: Vec<u8>,
@@ -44,7 +47,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The answer with a status for each of the request's descriptors, in order.
+    /// Encodes an answer with one status per descriptor of the request, in order.
     pub fn of(request: &Request, answer: &Answer<'_>, style: Style) -> Self {
         let code = if answer.allowed { Code::Ok } else { Code::OverLimit };
         let descriptors = request.descriptors().len();
@@ -77,7 +80,7 @@ impl Message for Reply {
         buffer.put_slice(&self.bytes);
     }
 
-    /// Nobody reads one.
+    /// Replies are never decoded.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -97,7 +100,7 @@ impl Message for Reply {
     }
 }
 
-/// The body that the rule that rejects wants shown, or its domain.
+/// The response body configured for the rule that rejects, or else for its domain.
 fn raw_body<'a>(answer: &Answer<'a>) -> Option<&'a str> {
     if answer.allowed {
         return None;

@@ -1,4 +1,4 @@
-//! The HTTP port: probes, metrics, what is in force, and decisions in JSON.
+//! The HTTP port: probes, metrics, the rules in force, and decisions in JSON.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
     };
-    // Decisions go on by the limits before, so this is none of the probe's reasons to fail.
+    // Decisions continue with the previous limits, so the probe does not fail for it.
     if let Some(refusal) = service.rules().refusal() {
         let (at, version) = (moment(refusal.at_ms), service.snapshot().load.version);
         text +=
@@ -61,7 +61,7 @@ async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let memory = service.store().memory();
     service.metrics().memory(memory.keys(), memory.evicted());
     let metrics = service.metrics().clone();
-    // Thousands of series take milliseconds: not on a thread that answers requests.
+    // Rendering thousands of series takes milliseconds: not on a thread that answers requests.
     let text = tokio::task::spawn_blocking(move || metrics.render()).await.unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

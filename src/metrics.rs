@@ -1,5 +1,7 @@
-//! Every metric, in one table. Handles are made when rules load: no label comes from traffic but where
-//! a rule asks for it ([`checks`]), and counting costs no lookup.
+//! Every metric, in one table.
+//!
+//! Handles are made when rules load, so that counting costs no lookup and no label comes from
+//! traffic, except where a rule asks for it ([`checks`]).
 
 use std::sync::Arc;
 
@@ -51,24 +53,24 @@ const BUCKETS: [f64; 14] = [
     1.0,
 ];
 
-/// Requests, to the default of `--store-batch-max` and somewhat beyond.
+/// Requests per run: up to the default of `--store-batch-max`, and four times it.
 const RUN_BUCKETS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// Where everything is counted.
+/// All metrics of the process.
 #[derive(Clone)]
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
     /// From a request's arrival in the service to its decision.
     pub decision_seconds: Histogram,
-    /// One script run.
+    /// Duration of one script run.
     pub evalsha_seconds: Histogram,
     /// Requests that one script run decides.
     pub run_requests: Histogram,
-    /// Whether the store decides.
+    /// 1 while the store decides, else 0.
     pub store_up: Gauge,
     errors: Vec<(&'static str, Counter)>,
-    /// The hash of what is in force.
+    /// The hash of the rules in force.
     config: Arc<Mutex<String>>,
     reloads: Counter,
     reloads_refused: Counter,
@@ -81,45 +83,45 @@ pub struct Metrics {
     memory_evicted: Counter,
     /// Calls without a decision.
     pub failures: Failures,
-    /// Hits that the store got to know later, or never.
+    /// Hits that were admitted without the store and counted there later, or never.
     pub charges: Charges,
     /// Spans of traces.
     pub spans: SpanCounts,
     /// Lines of the decision log.
     pub decision_log: LogLines,
     decisions: Arc<Decisions>,
-    /// Tests of limits.
+    /// Checks of limits.
     pub checks: Arc<Checks>,
-    /// Who is rejected most.
+    /// The values rejected most.
     pub top: Arc<Top>,
 }
 
-/// What there is of that is bounded.
+/// Resources in use.
 #[derive(Clone, Copy, Debug)]
 pub struct InUse {
-    /// Calls that are being decided.
+    /// Calls being decided.
     pub calls: usize,
     /// Connections on the gRPC port.
     pub connections: usize,
 }
 
-/// What was sent away for want of room.
+/// Why work was refused, to protect the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
     /// A call beyond `--max-in-flight`.
     InFlight = 0,
-    /// A connection beyond those that there are places for.
+    /// A connection beyond the maximum of its port.
     Connections = 1,
-    /// A call whose message arrives slowly, as too many do.
+    /// A call whose message arrives slowly while the budget for slow messages is used up.
     Messages = 2,
-    /// A connection whose caller does not read its answers.
+    /// A connection whose peer does not read its answers.
     Stalled = 3,
-    /// A page, as too many are read slowly.
+    /// A page, while the budget for slowly read pages is used up.
     Pages = 4,
-    /// A connection whose caller takes back too many calls, or sends headers without end or too much
+    /// A connection whose peer resets too many streams, or sends endless headers or too many frames
     /// beside calls.
     Flood = 5,
-    /// A call, as too many answers are not read.
+    /// A call, while the budget for open calls is used up.
     OpenCalls = 6,
 }
 
@@ -148,11 +150,11 @@ impl Shed {
 }
 
 impl Metrics {
-    /// A recorder of its own, so that several services in one process do not meet; at most
-    /// `series_max` series have values of requests in their labels.
+    /// Creates metrics with a recorder of their own, so that several services in one process stay
+    /// apart. At most `series_max` series have values of requests in their labels.
     ///
     /// # Errors
-    /// The buckets are not acceptable to the exporter.
+    /// The exporter does not accept the histogram buckets.
     pub fn new(series_max: usize) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
@@ -203,12 +205,12 @@ impl Metrics {
         text + &config_info(&self.config.lock())
     }
 
-    /// Keeps histograms small; to be called every few seconds.
+    /// Compacts histograms; to be called every few seconds.
     pub fn run_upkeep(&self) {
         self.handle.run_upkeep();
     }
 
-    /// The handles of a rule set.
+    /// The handles for a rule set.
     pub fn of_rules(&self, names: &RuleNames<'_>) -> RuleMetrics {
         RuleMetrics::new(names, &self.checks, &self.decisions)
     }
@@ -221,7 +223,7 @@ impl Metrics {
         }
     }
 
-    /// Notes that limits of this hash were put in force.
+    /// Records that limits with this hash came into force.
     #[allow(clippy::cast_precision_loss)] // seconds
     pub fn loaded(&self, hash: &str, now_ms: u64) {
         hash.clone_into(&mut self.config.lock());
@@ -230,30 +232,30 @@ impl Metrics {
         self.reloaded_well.set(1.0);
     }
 
-    /// Notes that limits were refused.
+    /// Records that limits were refused.
     pub fn refused(&self) {
         self.reloads_refused.increment(1);
         self.reloaded_well.set(0.0);
     }
 
-    /// Those of a port with TLS.
+    /// The metrics of a port with TLS.
     pub fn tls(&self, port: &'static str) -> TlsMetrics {
         with_local_recorder(&*self.recorder, || TlsMetrics::new(port))
     }
 
-    /// Counts what is sent away.
+    /// The counter of refused work.
     pub const fn shed(&self, shed: Shed) -> &Counter {
         &self.shed[shed as usize]
     }
 
-    /// Notes how many calls are being decided, and how many connections there are.
+    /// Sets the gauges of calls in flight and connections.
     #[allow(clippy::cast_precision_loss)] // counts
     pub fn in_use(&self, InUse { calls, connections }: InUse) {
         self.in_flight.set(calls as f64);
         self.connections.set(connections as f64);
     }
 
-    /// Notes how full the memory store is.
+    /// Sets the gauges of the memory store.
     #[allow(clippy::cast_precision_loss)] // counts
     pub fn memory(&self, keys: usize, evicted: u64) {
         self.memory_keys.set(keys as f64);
@@ -261,7 +263,7 @@ impl Metrics {
     }
 }
 
-/// Spelled here, for the exporter would keep the series of every hash that there ever was.
+/// Rendered here, because the exporter would keep a series for every hash that there ever was.
 fn config_info(hash: &str) -> String {
     let about = "1, labelled with the hash of the limits in force";
     format!(

@@ -1,18 +1,18 @@
-//! Periods: how long units are, and how people write what takes several of them.
+//! Periods: the lengths of units, and the text form of periods such as `1m30s`.
 //!
-//! A month is 30 days and a year 365, as envoyproxy/ratelimit has it, so that every period is a
-//! fixed number of milliseconds.
+//! A month has 30 days and a year 365, as in envoyproxy/ratelimit, so that every period is a fixed
+//! number of milliseconds.
 
 const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// The steps of a written period, in the order in which they must stand.
+/// The parts of a written period, in the required order.
 const STEPS: [(&str, u64); 5] =
     [("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)];
 
-/// A period that has a name.
+/// A named period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// 1,000 milliseconds.
@@ -62,15 +62,15 @@ impl Unit {
         }
     }
 
-    /// The unit of that name; letters may be large or small.
+    /// The unit with this name; upper and lower case are the same.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
-    /// The longest unit that a period is whole ones of, and how many.
+    /// The longest unit of which the period is a whole multiple, and the multiplier.
     pub const fn longest_of(period_ms: u64) -> Option<(Self, u64)> {
-        // Spelt out, so that each divisor is a constant and nothing is divided at run time: this
-        // stands in the path of every answer to Envoy.
+        // Written out so that each divisor is a constant: every answer to Envoy runs this, and a
+        // division by a variable is slow.
         macro_rules! first_whole {
             ($($unit:ident),*) => {
                 $({
@@ -86,9 +86,9 @@ impl Unit {
     }
 }
 
-/// The milliseconds of a period such as `1m30s`; one too long for 64 bits is the longest.
+/// Parses a period such as `1m30s` into milliseconds; saturates at 64 bits.
 ///
-/// `None` where the text is anything but whole numbers with d, h, m, s, ms in descending order.
+/// `None` unless the text is whole numbers with d, h, m, s, ms in descending order.
 pub fn parse(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut steps = STEPS.iter();
@@ -108,7 +108,7 @@ fn whole(digits: &str) -> Option<u64> {
     (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// A period as [`parse`] reads it, such as `1m30s`; the largest step is the day.
+/// Formats a period so that [`parse`] reads it back, such as `1m30s`. The largest part is the day.
 pub fn format(period_ms: u64) -> String {
     let mut text = String::new();
     let mut rest = period_ms;

@@ -1,10 +1,10 @@
-//! Traces: a span for each call that is sampled and one for each script run it waited for, sent to
+//! Traces: one span per sampled call and one per script run that the call waited for, exported to
 //! an OpenTelemetry collector over OTLP.
 //!
-//! A caller who sends `traceparent` decides whether its call is sampled, as W3C has it; of calls
-//! without one, a share is. Spans of calls begin where a call arrives, so that what is not decided
-//! has one too. A run that several requests share gives each of them a span of its own: whoever
-//! reads one trace sees all that it waited for.
+//! A caller that sends `traceparent` decides whether its call is sampled, as W3C Trace Context
+//! specifies. Of the other calls, a configured share is sampled. The span starts when the call
+//! arrives, so that failed calls have one too. A script run that several requests share makes one
+//! span for each of them, so that every trace is complete by itself.
 
 mod export;
 
@@ -26,34 +26,34 @@ use crate::clock::wall_time;
 use crate::metrics::SpanCounts;
 pub use export::Options;
 
-/// Makes spans, and sends them.
+/// Makes and exports spans.
 pub struct Tracing {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
     traceparent: TraceContextPropagator,
 }
 
-/// What callers call.
+/// The methods that are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Of Envoy's service.
+    /// Envoy's service.
     ShouldRateLimit,
-    /// Of Tidegate's.
+    /// Tidegate's service.
     CheckRateLimit,
-    /// Of Tidegate's.
+    /// Tidegate's service.
     GetQuota,
     /// `POST /json`.
     Json,
 }
 
-/// The span of a call that is sampled; one that is dropped before its end was given up.
+/// The span of a sampled call. If it is dropped before its end, the call was cancelled.
 pub struct CallSpan {
     span: Mutex<Span>,
     parent: Arc<Parent>,
     ended: bool,
 }
 
-/// A span that others can be below.
+/// A span that other spans can be children of.
 #[derive(Clone, Debug)]
 pub struct Parent {
     tracer: SdkTracer,
@@ -63,26 +63,26 @@ pub struct Parent {
 /// A script run that requests waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// From its sending to its reply, which is now.
+    /// Time from sending the run to its reply, which is now.
     pub took: Duration,
-    /// Requests that it decided.
+    /// Requests that the run decided.
     pub requests: usize,
-    /// What came of it in place of decisions: a kind of the store's errors.
+    /// The kind of the store's error, if the run failed.
     pub error: Option<&'static str>,
 }
 
 impl Tracing {
-    /// Begins to send spans; to be called on the runtime that shall carry them.
+    /// Starts the exporter on the current runtime.
     ///
     /// # Errors
-    /// The endpoint is none, for people.
+    /// The endpoint is not a URL. The message is for people.
     pub fn start(options: &Options, counts: SpanCounts) -> Result<Self, String> {
         let provider = export::provider(options, counts)?;
         let tracer = provider.tracer("tidegate");
         Ok(Self { provider, tracer, traceparent: TraceContextPropagator::new() })
     }
 
-    /// The span of a call that arrives with these headers, if it is sampled.
+    /// Starts the span of a call with these headers, if it is sampled.
     pub fn call(&self, method: Method, headers: &HeaderMap) -> Option<Box<CallSpan>> {
         let above = self.traceparent.extract_with_context(&Context::new(), &Headers(headers));
         let builder = SpanBuilder::from_name(method.name()).with_kind(SpanKind::Server);
@@ -94,9 +94,9 @@ impl Tracing {
         Some(Box::new(CallSpan::of(span, self.tracer.clone())))
     }
 
-    /// Sends what waits, within this time; spans that end later are lost.
+    /// Flushes the queue within this time. Spans that end later are lost.
     pub async fn end(self: Arc<Self>, within: Duration) {
-        // It blocks, and the runtime of this thread carries what is sent.
+        // The shutdown blocks, and the runtime of this thread sends the spans.
         let ended =
             tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(within));
         if let Ok(Err(error)) = ended.await {
@@ -115,7 +115,7 @@ impl Method {
         }
     }
 
-    /// By the conventions of OpenTelemetry.
+    /// Attributes by OpenTelemetry's semantic conventions.
     fn attributes(self) -> Vec<KeyValue> {
         match self.name().split_once('/') {
             Some((service, method)) if self != Self::Json => vec![
@@ -137,17 +137,17 @@ impl CallSpan {
         Self { span: Mutex::new(span), parent, ended: false }
     }
 
-    /// For spans below it.
+    /// A handle for child spans.
     pub fn parent(&self) -> Arc<Parent> {
         Arc::clone(&self.parent)
     }
 
-    /// Tells something about the call.
+    /// Sets an attribute.
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
         self.span.lock().set_attribute(KeyValue::new(key, value));
     }
 
-    /// Ends the span of an RPC with its code.
+    /// Ends the span of an RPC with its status code.
     pub fn end_rpc(mut self: Box<Self>, code: tonic::Code) {
         self.set("rpc.grpc.status_code", i64::from(code as i32));
         self.ended = true;
@@ -174,7 +174,7 @@ impl Drop for CallSpan {
     }
 }
 
-/// The codes that the conventions of OpenTelemetry count as errors of a server.
+/// The codes that OpenTelemetry's conventions count as server errors.
 const fn is_servers_fault(code: tonic::Code) -> bool {
     use tonic::Code;
     matches!(
@@ -189,12 +189,12 @@ const fn is_servers_fault(code: tonic::Code) -> bool {
 }
 
 impl Parent {
-    /// The trace that it is part of, as `traceparent` spells it.
+    /// The trace id, as in `traceparent`.
     pub fn trace_id(&self) -> String {
         self.context.trace_id().to_string()
     }
 
-    /// Makes the span of a script run that ends now.
+    /// Records the span of a script run that ends now.
     pub fn run(&self, run: &Run) {
         let end = wall_time();
         let mut attributes = vec![
@@ -216,7 +216,7 @@ impl Parent {
     }
 }
 
-/// Headers of HTTP, which gRPC's metadata are too.
+/// HTTP headers, which include gRPC metadata.
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {

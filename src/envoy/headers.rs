@@ -1,6 +1,6 @@
-//! Headers that tell callers how their limits stand, for the proxy to add.
+//! Rate limit headers, which the proxy adds to the response.
 //!
-//! Shadow limits are left out: who is not held to a limit need not know of it.
+//! Shadow limits are left out, because they do not affect the caller.
 
 use std::fmt::Write;
 
@@ -10,24 +10,24 @@ use crate::key;
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::service::{Answer, LimitStatus};
 
-/// The most limits that one header lists.
+/// Limits listed in one header at most.
 const LISTED_MAX: usize = 16;
 
-/// Which headers answers carry.
+/// The headers that answers carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Headers {
-    /// None; Envoy can make its own.
+    /// None. Envoy can make its own.
     #[default]
     Off,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the tightest limit: hits, hits, seconds.
     XRateLimit,
-    /// `RateLimit-Policy` and `RateLimit` of all limits, as in draft-ietf-httpapi-ratelimit-headers-10,
-    /// and `Retry-After` where the request is rejected.
+    /// `RateLimit-Policy` and `RateLimit` for all limits (draft-ietf-httpapi-ratelimit-headers-10),
+    /// and `Retry-After` if the request is rejected.
     Draft,
 }
 
 impl Headers {
-    /// All, in the order in which messages list them.
+    /// All choices, in the order in which messages list them.
     pub const ALL: [Self; 3] = [Self::Off, Self::XRateLimit, Self::Draft];
 
     /// The name on the command line.
@@ -39,7 +39,7 @@ impl Headers {
         }
     }
 
-    /// The one of that name.
+    /// The choice with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
     }
@@ -97,7 +97,7 @@ fn header(key: &str, value: String) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value, raw_value: Default::default() }
 }
 
-/// By its name a policy is found in the other field, so that each has one that none before it has.
+/// Policies are matched by name between the two headers, so each name is made unique.
 fn name(rule: &str, names: &[String]) -> String {
     let numbered = (2..).map(|number| string(rule, &format!("#{number}")));
     let mut all = std::iter::once(string(rule, "")).chain(numbered);
@@ -109,8 +109,8 @@ fn integer(number: u64) -> u64 {
     number.min(999_999_999_999_999)
 }
 
-/// A string of RFC 9651, which has only printable ASCII: other bytes as `%XX`, and so is `%`. A long
-/// text is shortened; `end` is not.
+/// A string of RFC 9651, which has printable ASCII only: other bytes and `%` are written as `%XX`.
+/// A long text is shortened; `end` is not.
 fn string(text: &str, end: &str) -> String {
     let mut string = String::from("\"");
     for byte in key::shortened(text).bytes() {

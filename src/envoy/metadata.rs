@@ -1,12 +1,13 @@
-//! What the proxy is told about a decision, as the bytes of a `Struct`:
+//! Dynamic metadata for the proxy, encoded as a `Struct`:
 //!
 //! ```json
 //! {"domain": "edge", "matched": ["user_id", "ip"], "rejected": ["ip"], "metadata": {...}}
 //! ```
 //!
-//! `matched` and `rejected` name rules, never values of the request. `rejected` are the limits that
-//! have no room, also quotas whose request passes. `metadata` is what the limits file has for the
-//! rules that have room: where several do, mappings are joined, and else the first one stands.
+//! `matched` and `rejected` name rules and never contain values of the request. `rejected` lists
+//! the limits without room, including quotas whose request passes. `metadata` comes from the limits
+//! file, for the rules that have room. If several rules have mappings, they are merged; otherwise
+//! the first value is used.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,7 @@ use super::tightest::rejects;
 use super::wire::{field_len, push_head, sized};
 use crate::service::Answer;
 
-// Tags of fields with a length.
+// Tags of length-delimited fields.
 const DYNAMIC_METADATA: u8 = sized(6);
 const STRUCT_ENTRY: u8 = sized(1);
 const ENTRY_KEY: u8 = sized(1);
@@ -64,7 +65,7 @@ fn configured<'a>(answer: &Answer<'a>) -> Option<Cow<'a, Struct>> {
     Some(joined)
 }
 
-/// As deep as the limits file nests, which its reading bounds.
+/// Recursion is bounded by the nesting that the limits parser allows.
 fn join(own: &mut Struct, other: &Struct) {
     for (name, value) in &other.fields {
         match own.fields.get_mut(name) {
@@ -82,7 +83,7 @@ fn join(own: &mut Struct, other: &Struct) {
     }
 }
 
-/// What stands in a list of texts.
+/// Length of an encoded list of strings.
 fn list_len<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(|text| field_len(field_len(text.len()))).sum()
 }
@@ -95,7 +96,7 @@ fn push_list<'a>(bytes: &mut Vec<u8>, texts: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// An entry of a struct, whose value has so many bytes.
+/// Length of a struct's entry whose value has `value_len` bytes.
 const fn entry_len(name: &str, value_len: usize) -> usize {
     field_len(named_len(name, value_len))
 }
@@ -104,7 +105,7 @@ const fn named_len(name: &str, value_len: usize) -> usize {
     field_len(name.len()) + field_len(field_len(value_len))
 }
 
-/// An entry but for the bytes of its value, which come next.
+/// Appends a struct's entry up to its value, whose bytes follow.
 fn push_entry(bytes: &mut Vec<u8>, name: &str, kind: u8, value_len: usize) {
     push_head(bytes, STRUCT_ENTRY, named_len(name, value_len));
     push_head(bytes, ENTRY_KEY, name.len());

@@ -1,4 +1,4 @@
-//! The answer for one descriptor, as the bytes of a `DescriptorStatus`.
+//! Encodes the status of one descriptor as a `DescriptorStatus`.
 
 use prost::Message;
 
@@ -27,13 +27,13 @@ pub(super) struct DescriptorStatus<'a> {
 pub(super) struct CurrentLimit<'a> {
     pub(super) requests: u32,
     pub(super) unit: Unit,
-    /// Units in a period.
+    /// Units per period.
     pub(super) multiplier: u32,
     pub(super) name: &'a str,
 }
 
 impl DescriptorStatus<'_> {
-    /// Appends it to a response.
+    /// Appends the field `statuses` to a response.
     pub(super) fn push(&self, bytes: &mut Vec<u8>) {
         let reset = self.reset_after_ms.map(duration);
         let limit_len = self.limit.map_or(0, |limit| field_len(limit.len()));
@@ -105,13 +105,13 @@ fn current_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> CurrentLimit<'a
     }
 }
 
-/// Whether a name can stand between quotes in a header: Envoy writes it there as it is. Limits files
-/// have no names with control characters.
+/// Whether a name may be put between quotes in a header: Envoy writes it there unescaped. Limits
+/// files accept no names with control characters.
 fn is_quotable(name: &str) -> bool {
     !name.contains(['"', '\\'])
 }
 
-/// The longest unit that a period is whole ones of, and how many.
+/// The longest unit of which the period is a whole multiple, and the multiplier.
 fn unit_of(period_ms: u64) -> Option<(Unit, u32)> {
     let (unit, count) = period::Unit::longest_of(period_ms)?;
     let unit = match unit {

@@ -7,8 +7,8 @@ pub(super) const fn rejects(status: &LimitStatus<'_>) -> bool {
     !status.status.within_limit && !matches!(status.enforcement, Enforcement::Shadow)
 }
 
-/// Of several limits the one that rejects, the longest to wait for first; else the one with
-/// least remaining.
+/// The limit to report: the rejecting one with the longest wait, or else the one with the least
+/// remaining.
 pub(super) fn tightest<'a, 's>(
     statuses: impl Iterator<Item = &'a LimitStatus<'s>> + Clone,
 ) -> Option<&'a LimitStatus<'s>>
@@ -21,8 +21,8 @@ where
     rejecting.or_else(|| limited.min_by_key(|status| status.status.remaining))
 }
 
-/// Seconds until the request could pass where it is over the limit, at least one; one that never
-/// could is told when the limit is full again. Else until the limit is full again.
+/// Over the limit: seconds until the request could pass, at least one. If it never could, and
+/// within the limit: seconds until the limit is full again.
 pub(super) fn seconds(status: &LimitStatus<'_>) -> u64 {
     let reset_after_ms = status.status.reset_after_ms;
     if rejects(status) {

@@ -1,27 +1,27 @@
-//! Fields of protobuf messages, written by hand: built as messages, an answer would cost an allocation
-//! for each text in it, and two passes.
+//! Encodes fields of protobuf messages. Building the generated messages instead would cost one
+//! allocation per string and a second pass.
 
 use prost::encoding::encode_varint;
 
-/// The tag of a number's field.
+/// The tag of a varint field.
 pub(super) const fn number(field: u8) -> u8 {
     field << 3
 }
 
-/// The tag of a field with a length: a text, bytes or a message.
+/// The tag of a length-delimited field: a string, bytes or a message.
 pub(super) const fn sized(field: u8) -> u8 {
     field << 3 | 2
 }
 
 pub(super) fn push_varint(bytes: &mut Vec<u8>, number: u64) {
     match u8::try_from(number) {
-        // Nearly all are.
+        // Nearly all numbers fit one byte.
         Ok(short @ ..0x80) => bytes.push(short),
         Ok(_) | Err(_) => encode_varint(number, bytes),
     }
 }
 
-/// A number; 0 is as if not given.
+/// Appends a varint field. 0 is the default and left out.
 pub(super) fn push_number(bytes: &mut Vec<u8>, tag: u8, number: u64) {
     if number > 0 {
         bytes.push(tag);
@@ -29,13 +29,13 @@ pub(super) fn push_number(bytes: &mut Vec<u8>, tag: u8, number: u64) {
     }
 }
 
-/// A field but for its content, which comes next.
+/// Appends the tag and the length of a field, whose content follows.
 pub(super) fn push_head(bytes: &mut Vec<u8>, tag: u8, content_len: usize) {
     bytes.push(tag);
     push_varint(bytes, content_len as u64);
 }
 
-/// A text or bytes; none are as if not given.
+/// Appends a string or bytes. Empty ones are left out.
 pub(super) fn push_sized(bytes: &mut Vec<u8>, tag: u8, content: &[u8]) {
     if !content.is_empty() {
         push_head(bytes, tag, content.len());
@@ -43,12 +43,12 @@ pub(super) fn push_sized(bytes: &mut Vec<u8>, tag: u8, content: &[u8]) {
     }
 }
 
-/// What [`push_number`] pushes.
+/// Bytes that [`push_number`] appends.
 pub(super) const fn number_len(number: u64) -> usize {
     if number == 0 { 0 } else { 1 + varint_len(number) }
 }
 
-/// What [`push_head`] and the content are.
+/// Bytes of a length-delimited field with its content.
 pub(super) const fn field_len(content_len: usize) -> usize {
     1 + varint_len(content_len as u64) + content_len
 }

@@ -14,7 +14,7 @@ use crate::rules::{Domain, Role, Rule, RuleLimit};
 use crate::service::Refusal;
 
 pub(super) async fn show(State(pages): State<Arc<Pages>>) -> Json<Value> {
-    // A hundred thousand rules take their time: not on a thread that answers requests.
+    // Rendering a hundred thousand rules takes long: not on a thread that answers requests.
     Json(tokio::task::spawn_blocking(move || in_force(&pages)).await.unwrap_or_default())
 }
 
@@ -33,7 +33,7 @@ fn in_force(pages: &Pages) -> Value {
     })
 }
 
-/// Limits files that are not in force, and why.
+/// The limits files that were refused last, and why.
 fn refused(refusal: &Refusal) -> Value {
     let mistakes = refusal.errors.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({ "at": moment(refusal.at_ms), "mistakes": mistakes })

@@ -1,4 +1,4 @@
-//! What every page of the HTTP port reads from.
+//! The state behind the pages of the HTTP port.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use crate::metrics::InUse;
 use crate::request::Bounds;
 use crate::service::Service;
 
-/// Whether the service is on its way to its end.
+/// Whether the service is shutting down.
 pub type IsLeaving = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// How many calls are being decided, and how many connections there are on the gRPC port.
+/// Counts calls in flight and connections on the gRPC port.
 pub type CountInUse = Box<dyn Fn() -> InUse + Send + Sync>;
 
-/// What the pages show, and how they decide.
+/// The state behind the pages.
 pub struct Pages {
-    /// Decides.
+    /// Makes the decisions.
     pub service: Arc<Service>,
-    /// How much a request may bring.
+    /// Bounds of a request.
     pub bounds: Bounds,
-    /// What decisions carry.
+    /// Headers and metadata of decisions.
     pub style: Style,
-    /// The service is not ready while it is.
+    /// The service is not ready while it shuts down.
     pub is_leaving: IsLeaving,
     /// For metrics.
     pub in_use: CountInUse,

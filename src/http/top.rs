@@ -1,4 +1,4 @@
-//! `GET /top`: who is rejected most now.
+//! `GET /top`: the values that are rejected most at the moment.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::metrics::OVERRIDE;
 use crate::metrics::top::{Offender, Offenders, WINDOW_SECONDS};
 use crate::rules::{Domain, Rule, RuleSet};
 
-/// Which rules to show; all unless said otherwise.
+/// The rules to show; all unless set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Filter {
@@ -34,7 +34,7 @@ pub(super) async fn show(
     };
     let top = Arc::clone(&service.metrics().top);
     let left_out = top.left_out();
-    // Adding up takes milliseconds: not on a thread that answers requests.
+    // Merging takes milliseconds: not on a thread that answers requests.
     let all = tokio::task::spawn_blocking(move || top.offenders()).await.unwrap_or_default();
     let is_wanted = |one: &&Offenders| {
         let in_domain = filter.domain.as_ref().is_none_or(|domain| *domain == one.domain);
@@ -47,10 +47,10 @@ pub(super) async fn show(
 }
 
 impl Filter {
-    /// The names under which the wanted limits count; `None` for all.
+    /// The names under which the wanted limits are counted; `None` for all.
     ///
     /// # Errors
-    /// No such domain or rule is in force.
+    /// The rules in force have no such domain or rule.
     fn names(&self, rules: &RuleSet) -> Result<Option<Vec<String>>, String> {
         let is_wanted = |domain: &&Domain| self.domain.as_ref().is_none_or(|d| d == domain.name());
         let domains: Vec<_> = rules.domains().filter(is_wanted).collect();
@@ -94,7 +94,7 @@ fn rule(one: &Offenders) -> Value {
     })
 }
 
-/// In thousandths, as a part of 1.
+/// A share from 0 to 1, rounded to thousandths.
 #[allow(clippy::cast_precision_loss)] // counts of seconds
 fn share(part: u64, of: u64) -> f64 {
     (part as f64 * 1_000.0 / of.max(1) as f64).round() / 1_000.0

@@ -1,8 +1,9 @@
-//! What came of the tests of limits, by domain and dimension.
+//! Results of limit checks, by domain and dimension.
 //!
-//! These series come and go: with the rules of a reload, and with the values of requests where rules
-//! put those into labels. Those with values are bounded; beyond the bound the oldest that was not counted
-//! lately goes, and its counts go on in the series `other`, so that sums stay what they are.
+//! These series come and go with reloads, and with values of requests where rules put those into
+//! labels. The number of series with values is bounded. Beyond the bound the oldest series that was
+//! not used lately is dropped, and its counts are added to the series `other`, so that sums stay
+//! right.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write;
@@ -18,20 +19,20 @@ const CHECKS: &str = "rate_limit_check_total";
 const NEAR: &str = "rate_limit_near_limit_total";
 const DROPPED: &str = "rate_limit_metric_series_dropped_total";
 
-/// The dimension of what no longer has a series of its own.
+/// The dimension of dropped series.
 const OTHER: &str = "other";
 
-/// The series of one domain and dimension: its results, and how often it was near the limit.
+/// Series per domain and dimension: one per result, and one for near the limit.
 const SERIES_EACH: usize = LimitResult::ALL.len() + 1;
 
-/// How many series that were counted lately are passed over, at most, before one is dropped.
+/// Recently used series that are passed over, at most, before one is dropped anyway.
 const SPARED_MAX: usize = 8;
 
-/// The series of all rules in force and of values.
+/// The series of all rules in force, and of values.
 pub struct Checks {
     configured: Configured<Name, Series>,
     values: RwLock<Values>,
-    /// Values that have series at once.
+    /// Values with series at a time.
     values_max: usize,
     dropped: AtomicU64,
     has_warned: AtomicBool,
@@ -40,7 +41,7 @@ pub struct Checks {
 /// Domain and dimension.
 type Name = (Box<str>, Box<str>);
 
-/// What one domain and dimension have come to.
+/// Counts of one domain and dimension.
 #[derive(Default)]
 pub struct Series {
     results: [AtomicU64; 3],
@@ -63,7 +64,7 @@ struct Value {
 }
 
 impl Series {
-    /// Counts one test; `near` where the limit is then used to four fifths or more.
+    /// Counts one check. `near`: at least four fifths of the limit are used afterwards.
     pub fn count(&self, result: LimitResult, near: bool) {
         self.results[result as usize].fetch_add(1, Ordering::Relaxed);
         if near {
@@ -83,7 +84,7 @@ impl Series {
 }
 
 impl Checks {
-    /// No series yet; at most `series_max` of values.
+    /// No series yet; at most `series_max` series of values.
     pub fn new(series_max: usize) -> Self {
         Self {
             configured: Configured::default(),
@@ -94,7 +95,8 @@ impl Checks {
         }
     }
 
-    /// The series of these names from now on: one that was there goes on, the others end.
+    /// Sets the names of the rules in force. Existing series continue, and those no longer named
+    /// end.
     pub(super) fn configure<'a>(
         &self,
         names: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -107,7 +109,7 @@ impl Checks {
         series
     }
 
-    /// Counts one test under a dimension that has values of requests in it.
+    /// Counts one check under a dimension that contains values of the request.
     pub fn count_value(&self, domain: &str, dimension: String, result: LimitResult, near: bool) {
         let name = (Box::from(domain), dimension.into_boxed_str());
         if let Some(value) = self.values.read().series.get(&name) {
@@ -137,7 +139,7 @@ impl Checks {
         }
     }
 
-    /// Adds all series in Prometheus's text format.
+    /// Appends all series in Prometheus's text format.
     pub fn render(&self, text: &mut String) {
         let mut all = BTreeMap::<Name, Series>::new();
         let mut add = |name: &Name, series: &Series| match all.get(name) {

@@ -1,12 +1,12 @@
-//! Series that come and go with the rules of a reload. The exporter keeps every series for ever, so
-//! these are kept here, and spelled by their own modules.
+//! Series that come and go with reloads. The exporter keeps every series for ever, so these are
+//! kept here and rendered by their own modules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Series by their names.
+/// Series by name.
 pub(super) struct Configured<N, S>(Mutex<BTreeMap<N, Arc<S>>>);
 
 impl<N, S> Default for Configured<N, S> {
@@ -16,8 +16,8 @@ impl<N, S> Default for Configured<N, S> {
 }
 
 impl<N: Ord, S: Default> Configured<N, S> {
-    /// The series of these names from now on, in their order: one that was there goes on, the others
-    /// end.
+    /// Sets the names, and returns their series in the same order. Existing series continue, and
+    /// those no longer named end.
     pub(super) fn replace(&self, names: impl IntoIterator<Item = N>) -> Vec<Arc<S>> {
         let mut configured = self.0.lock();
         let mut next = BTreeMap::<N, Arc<S>>::new();
@@ -30,13 +30,13 @@ impl<N: Ord, S: Default> Configured<N, S> {
         series
     }
 
-    /// Shows all series, in the order of their names.
+    /// Visits all series, ordered by name.
     pub(super) fn for_each(&self, mut show: impl FnMut(&N, &S)) {
         self.0.lock().iter().for_each(|(name, series)| show(name, series));
     }
 }
 
-/// A label's value as Prometheus's text format has it.
+/// Escapes a label's value for Prometheus's text format.
 pub(super) fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }

@@ -1,4 +1,4 @@
-//! Decisions, by domain and source.
+//! Decisions, by domain, result and source.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const DECIDED: [&str; 2] = ["allowed", "rejected"];
 #[derive(Default)]
 pub(super) struct Decisions(Configured<Box<str>, Series>);
 
-/// What became of one domain's requests: allowed and rejected, by source.
+/// Counts for one domain: allowed and rejected, by source.
 #[derive(Default)]
 pub(super) struct Series([[AtomicU64; 2]; Source::ALL.len()]);
 
@@ -27,7 +27,7 @@ impl Series {
 }
 
 impl Decisions {
-    /// The series of these domains from now on.
+    /// Sets the domains, and returns their series in the same order.
     pub(super) fn configure<'a>(
         &self,
         domains: impl IntoIterator<Item = &'a str>,
@@ -35,7 +35,7 @@ impl Decisions {
         self.0.replace(domains.into_iter().map(Box::from))
     }
 
-    /// Adds all series in Prometheus's text format.
+    /// Appends all series in Prometheus's text format.
     pub(super) fn render(&self, text: &mut String) {
         // Writing to a string does not fail.
         let _ = write!(text, "# HELP {DECISIONS} Requests decided\n# TYPE {DECISIONS} counter\n");

@@ -1,12 +1,11 @@
-//! What the operating system says of this process, under the names that all exporters use. On Linux
-//! only.
+//! Metrics of the process from the operating system, under the usual names. Linux only.
 
 #[cfg(target_os = "linux")]
 pub(super) fn describe() {
     metrics_process::Collector::default().describe();
 }
 
-/// Asks for the current numbers: to be called before they are told.
+/// Reads the current numbers; to be called before rendering.
 #[cfg(target_os = "linux")]
 pub(super) fn collect() {
     metrics_process::Collector::default().collect();

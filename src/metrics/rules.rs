@@ -12,7 +12,7 @@ use crate::decision::Source;
 /// The dimension of limits that requests bring.
 pub(crate) const OVERRIDE: &str = "override";
 
-/// Stands for every domain that no limits file has.
+/// The domain label of requests whose domain is in no limits file.
 const UNKNOWN: &str = "unknown";
 
 /// The names that a rule set's series are made from.

@@ -13,7 +13,7 @@ const RELOADED_WELL: &str = "rate_limit_tls_certificate_last_reload_successful";
 /// The handles of one port.
 #[derive(Clone)]
 pub struct TlsMetrics {
-    /// Connections with which there was no agreement.
+    /// Failed TLS handshakes.
     pub handshakes_failed: Counter,
     read: Counter,
     refused: Counter,
@@ -34,7 +34,7 @@ impl TlsMetrics {
         }
     }
 
-    /// Counts that certificates were read and are in force.
+    /// Records that certificates were loaded and are in force.
     #[expect(clippy::cast_precision_loss, reason = "exact for 285 million years")]
     pub fn read(&self, validity: Option<Validity>) {
         self.read.increment(1);
@@ -43,7 +43,7 @@ impl TlsMetrics {
         self.not_after.set(validity.map_or(f64::NAN, |validity| validity.not_after_s as f64));
     }
 
-    /// Counts that certificates were read and cannot be used.
+    /// Records that certificates were refused.
     pub fn refused(&self) {
         self.refused.increment(1);
         self.well.set(0.0);

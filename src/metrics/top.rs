@@ -1,20 +1,20 @@
-//! Who is rejected most now: for each rule the values whose requests it rejects, in bounded memory.
+//! The values whose requests are rejected most at the moment, by rule, in bounded memory.
 //!
-//! Values of requests never become labels, for callers invent as many as they like. So each rule
-//! has a `sketch` of a fixed number of counters, which keeps those that come often: a value
-//! with more than a 64th of a rule's rejections is always there, and how far its count may be off
-//! is known.
+//! Values of requests never become metric labels, because callers can invent any number of them.
+//! Instead, each rule has a `sketch` with a fixed number of counters, which keeps the frequent
+//! values. A value with more than a 64th of a rule's rejections always has a counter, and the error
+//! of each count is known.
 //!
-//! "Now" is two windows of ten seconds, the current and the one before: counts are whole numbers of
-//! rejections in the last ten to twenty seconds. (Halving all counts now and then would do with
-//! one sketch, but its numbers mean nothing to people.)
+//! "At the moment" means two windows of ten seconds, the current one and the one before: counts are
+//! whole numbers of rejections in the last ten to twenty seconds. A single sketch whose counts
+//! decay was rejected, because its numbers mean nothing to people.
 //!
-//! Only rejections come here. Threads write to stripes of their own, so that they seldom meet at a
-//! lock; a reader adds the stripes up, and holds each lock for one rule at a time. An exact count
-//! of everything, or one stripe for each value, was rejected: the first is unbounded, and at the
-//! second all threads meet when one caller alone storms the service.
+//! Only rejections are counted. Threads write to stripes, so that they rarely contend for a lock. A
+//! reader merges the stripes and holds each lock for one rule at a time. Rejected designs: an exact
+//! count of everything, which is unbounded, and one stripe per value, where all threads contend
+//! when a single caller floods the service.
 //!
-//! At most: `STRIPES` x `RULES_MAX` rules x 2 windows x `COUNTERS` values of
+//! Memory: at most `STRIPES` x `RULES_MAX` rules x 2 windows x `COUNTERS` values of
 //! [`TEXT_BYTES_MAX`] bytes, 20 MiB; a tenth of that with usual values and thirty rules.
 
 use std::collections::HashMap;
@@ -31,40 +31,40 @@ mod sketch;
 pub use sketch::Offender;
 use sketch::{Merged, Windows};
 
-/// Seconds that one window lasts.
+/// Seconds per window.
 pub const WINDOW_SECONDS: u64 = 10;
 
-/// The most values told of a rule.
+/// Values reported per rule, at most.
 pub const VALUES_MAX: usize = 32;
 
-/// The most rules that a stripe counts for at one time; those that reject nothing make room.
+/// Rules per stripe, at most. Rules without rejections make room.
 const RULES_MAX: usize = 128;
 
-/// Places to write at, which threads take in turn.
+/// Stripes, which threads are assigned to round robin.
 const STRIPES: usize = 4;
 
-/// The longest text that stands for values of a request; what is longer is told by its hash.
+/// The longest text reported for a value. A longer one is reported as its hash.
 pub const TEXT_BYTES_MAX: usize = 256;
 
 /// The rejections of all rules.
 pub struct Top {
     stripes: [Mutex<Stripe>; STRIPES],
     writers: AtomicUsize,
-    /// Keyed at random, so that no caller can make two values one.
+    /// Seeded at random, so that callers cannot choose values whose hashes collide.
     names: RandomState,
     left_out: AtomicU64,
 }
 
 type Stripe = HashMap<u64, Rule>;
 
-/// What one stripe has of one rule.
+/// One rule's counts in one stripe.
 struct Rule {
     domain: Box<str>,
     name: Box<str>,
     windows: Windows,
 }
 
-/// Where one thread counts.
+/// The handle of one thread.
 pub struct Writer {
     top: Arc<Top>,
     stripe: usize,
@@ -75,18 +75,18 @@ pub struct Writer {
 pub struct Rejecting<'a> {
     /// The domain of the limits file.
     pub domain: &'a str,
-    /// The limit's name or its rule's path, as metrics have it.
+    /// The limit's name or its rule's path, as in metrics.
     pub rule: &'a str,
 }
 
-/// What one rule rejected in the last ten to twenty seconds.
+/// One rule's rejections in the last ten to twenty seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offenders {
     /// The domain of the limits file.
     pub domain: String,
     /// The limit's name or its rule's path.
     pub rule: String,
-    /// All its rejections.
+    /// All rejections of the rule.
     pub rejections: u64,
     /// Most rejected first, at most [`VALUES_MAX`].
     pub values: Vec<Offender>,
@@ -103,19 +103,18 @@ impl Top {
         }
     }
 
-    /// A place to count for one more thread.
+    /// A handle for one more thread.
     pub fn writer(self: &Arc<Self>) -> Writer {
         let stripe = self.writers.fetch_add(1, Ordering::Relaxed) % STRIPES;
         Writer { top: Arc::clone(self), stripe }
     }
 
-    /// What the rules reject now, the one with most rejections first. Takes milliseconds where
-    /// there is much to add up.
+    /// The current rejections by rule, most first. Takes milliseconds if there are many.
     pub fn offenders(&self) -> Vec<Offenders> {
         self.offenders_in(window())
     }
 
-    /// Rejections since the start that no sketch counted, for too many rules rejected at once.
+    /// Rejections since the start that were not counted, because too many rules rejected at once.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -160,7 +159,8 @@ fn told(own: Offenders, merged: Merged) -> Offenders {
 }
 
 impl Writer {
-    /// Counts one rejection of a descriptor of these `entries`, which `spell` tells if it must.
+    /// Counts one rejection of a descriptor. `spell` formats its entries, and is called only if the
+    /// value is new to the sketch.
     pub fn count<'a>(
         &self,
         by: Rejecting<'_>,

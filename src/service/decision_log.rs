@@ -1,10 +1,10 @@
-//! The decision log: a share of the decisions, each as a line of JSON on standard error.
+//! The decision log: a sample of the decisions, one JSON line each, on standard error.
 //!
-//! Written whatever `--log` and `--log-format` say, for it is asked for by itself. Chosen by dice,
-//! not by counting: every hundredth request of callers in turns would be the same caller's. Values
-//! of requests are told as `/top` tells them: hashed where the rule says so, and where no rule
-//! does. Nobody waits for it: at most so many lines a second are made, a thread of its own writes
-//! them, and those that it cannot write in time are counted and dropped.
+//! It does not depend on `--log` and `--log-format`. Decisions are sampled at random: a fixed
+//! stride aliases with callers that take turns. Values of requests appear as in `/top`: hashed
+//! where the rule asks for it, and where no rule matches. The request path never waits: the number
+//! of lines per second is bounded, a separate thread writes them, and lines that do not fit its
+//! queue are counted and dropped.
 
 use std::io::{self, Write, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,24 +22,24 @@ use crate::metrics::LogLines;
 use crate::request::Request;
 use crate::trace::Parent;
 
-/// Lines that wait to be written.
+/// Lines queued for writing.
 const WAITING_MAX: usize = 4_096;
 
-/// The most descriptors and limits that a line tells; it has the number of all.
+/// Descriptors and limits listed in a line, at most. The line also has their total numbers.
 const TOLD_MAX: usize = 32;
 
-/// Decisions that are logged, over all threads.
+/// The decision log of all threads.
 pub struct DecisionLog {
-    /// Of 2^32.
+    /// The sampled share, of 2^32.
     share: u64,
     rate: Rate,
     writer: NonBlocking,
-    /// Lines that the queue had no room for, as far as they are counted.
+    /// Lines dropped from the queue that are already counted in the metric.
     dropped: AtomicU64,
     lines: LogLines,
 }
 
-/// Standard error, where what is written and what cannot be is counted.
+/// Standard error, with counts of lines written and lost.
 struct Counted(LogLines);
 
 impl Write for Counted {
@@ -51,7 +51,7 @@ impl Write for Counted {
         stderr().flush()
     }
 
-    /// A line.
+    /// Writes one line.
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
         let written = stderr().write_all(line);
         let count = if written.is_ok() { &self.0.written } else { &self.0.lost };
@@ -60,7 +60,8 @@ impl Write for Counted {
     }
 }
 
-/// So many a second: the current one above, and how many it has had below, 32 bits each.
+/// A limit per second. The upper 32 bits hold the current second, the lower 32 bits its number of
+/// lines.
 #[derive(Debug)]
 struct Rate {
     max: u32,
@@ -68,8 +69,8 @@ struct Rate {
 }
 
 impl DecisionLog {
-    /// Logs this share of all decisions, from 0 to 1, at most so many a second. Dropping the guard
-    /// waits a second at most until all is written.
+    /// Logs a share of all decisions, from 0 to 1, and at most `lines_max` per second. Dropping the
+    /// guard flushes the queue within a second.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 2^32
     pub fn start(share: f64, lines_max: u32, lines: LogLines) -> (Self, WorkerGuard) {
         let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_MAX);
@@ -79,7 +80,7 @@ impl DecisionLog {
         (Self { share, rate, writer, dropped: AtomicU64::new(0), lines }, guard)
     }
 
-    /// Logs a decision, which took so long and may be traced, if the dice say so.
+    /// Logs a decision if it is sampled, with its duration and its trace.
     pub(super) fn tell(
         &self,
         request: &Request,
@@ -98,7 +99,7 @@ impl DecisionLog {
         if let Some(span) = span {
             line["trace_id"] = span.trace_id().into();
         }
-        // It takes every line, and counts those that it has no room for.
+        // The queue counts the lines that it drops.
         let _ = self.writer.clone().write_all(format!("{line}\n").as_bytes());
         let dropped = self.writer.error_counter().dropped_lines() as u64;
         let before = self.dropped.fetch_max(dropped, Ordering::Relaxed);
@@ -162,7 +163,7 @@ fn descriptors(request: &Request, statuses: &[LimitStatus<'_>], allowed: bool) -
 
 fn limit(status: &LimitStatus<'_>, allowed: bool) -> Value {
     let mut told = json!({ "rule": status.rule, "result": status.result(allowed).name() });
-    // An unlimited rule has none.
+    // An unlimited rule has no limit.
     if let Some(limit) = status.limit {
         told["limit"] = limit.hits().into();
         told["remaining"] = status.status.remaining.into();

@@ -5,19 +5,19 @@ use std::fmt;
 use crate::request::RequestError;
 use crate::store::StoreError;
 
-/// Why there is no answer.
+/// Why a request gets no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecideError {
-    /// The caller's fault.
+    /// The request is invalid.
     Request(RequestError),
-    /// The store's.
+    /// The store could not decide.
     Store(StoreError),
-    /// As many calls are being decided as may be at once.
+    /// Too many calls are being decided.
     Overloaded,
 }
 
 impl DecideError {
-    /// One word of few: `request`, `overloaded`, or the kind of the store's error.
+    /// A short name: `request`, `overloaded`, or the kind of the store's error.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Request(_) => "request",

@@ -1,4 +1,4 @@
-//! The rules in force, and what became of the limits files since.
+//! The rules in force, and the outcome of the last reload.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::parse::LoadErrors;
 
-/// The rules in force, which all threads share and a reload swaps.
+/// The rules in force. All threads share them, and a reload swaps them.
 pub struct Rules {
     snapshot: ArcSwap<Snapshot>,
     refusal: ArcSwapOption<Refusal>,
     spelling: Spelling,
 }
 
-/// Limits files that were read after those in force, and why they are not in force.
+/// Limits files that were refused after those in force had been loaded.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// When, in milliseconds since the epoch.
     pub at_ms: u64,
-    /// What is wrong with them.
+    /// The mistakes in them.
     pub errors: LoadErrors,
 }
 
 impl Rules {
-    /// Puts rules in force, whose keys are spelled so.
+    /// Puts rules in force. Their keys are formatted by `spelling`.
     pub fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: Spelling) -> Self {
         let snapshot = Snapshot::new(rules, load, metrics, &spelling);
         Self {
@@ -43,26 +43,26 @@ impl Rules {
         self.snapshot.load()
     }
 
-    /// Puts other rules in force, for whole requests. The old ones are given back: whoever drops
-    /// the last of them spends milliseconds if they are many.
+    /// Swaps the rule set and returns the old one. Dropping a large set takes milliseconds: do it
+    /// off the serving threads.
     pub fn replace(&self, rules: RuleSet, load: Load, metrics: &Metrics) -> Arc<Snapshot> {
         let new = Snapshot::new(rules, load, metrics, &self.spelling);
         self.refusal.store(None);
         self.snapshot.swap(Arc::new(new))
     }
 
-    /// Notes that limits files were refused; the rules stay.
+    /// Records that limits files were refused. The rules in force stay.
     pub fn refuse(&self, refusal: Refusal) {
         self.refusal.store(Some(Arc::new(refusal)));
     }
 
-    /// Why the newest limits files are not in force, if they are not.
+    /// Why the newest limits files are not in force, if they were refused.
     pub fn refusal(&self) -> Option<Arc<Refusal>> {
         self.refusal.load_full()
     }
 }
 
-/// The first mistake, and how many follow.
+/// Formats the first mistake, and the number of further ones.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(first) = self.errors.iter().next() else { return Ok(()) };

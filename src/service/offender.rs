@@ -1,4 +1,4 @@
-//! Who is rejected, as `/top` tells it.
+//! Counts rejections for `/top`.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, reques
     let (rule, name) = match matched.origin {
         Origin::Rule(rule, limit) => (Some(rule), limit.name()),
         Origin::Override(rule, _) => (rule, crate::metrics::OVERRIDE),
-        // It rejects nothing.
+        // An unlimited rule rejects nothing.
         Origin::Unlimited(_) => return,
     };
     let descriptor = request.descriptor(matched.descriptor);
@@ -22,8 +22,8 @@ pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, reques
     top.count(by, descriptor.entries, || spell(rule, descriptor.entries));
 }
 
-/// `tenant=acme,path=/login`, as on the command line; values are hashed where the rule says so, and
-/// where no rule says that they may be told.
+/// Formats entries as on the command line: `tenant=acme,path=/login`. Values are hashed where the
+/// rule asks for it, and where no rule matches.
 pub(super) fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
     let mut text = String::new();
     for (level, (key, value)) in entries.enumerate() {

@@ -9,23 +9,23 @@ use crate::request::{Request, RequestError};
 use crate::rules::parse::Files;
 use crate::rules::{Domain, RuleSet};
 
-/// What one request sees, whole, however often rules are swapped meanwhile.
+/// One immutable load of the rules. A request uses the same snapshot from start to end.
 pub struct Snapshot {
     /// The rules.
     pub rules: RuleSet,
-    /// Where they are from.
+    /// The files that they were loaded from.
     pub load: Load,
     pub(super) metrics: RuleMetrics,
-    /// What begins the keys of each domain, by its id.
+    /// The key prefix of each domain, by the domain's id.
     key_heads: Vec<Head>,
 }
 
-/// One reading of limits files that was put in force.
+/// A load of limits files that came into force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Counts the readings put in force by this process, from 1.
+    /// Numbers the loads of this process, from 1.
     pub version: u64,
-    /// Names the contents.
+    /// The hash of the files' contents.
     pub hash: String,
     /// When, in milliseconds since the epoch.
     pub at_ms: u64,
@@ -41,7 +41,7 @@ impl Snapshot {
         Self { metrics, key_heads, rules, load }
     }
 
-    /// What a request of one of these domains asks of the store.
+    /// Plans what to ask of the store for a request to one of these domains.
     ///
     /// # Errors
     /// Two descriptors contradict each other.
@@ -55,7 +55,7 @@ impl Snapshot {
 }
 
 impl Load {
-    /// Files that are put in force now, after those of `version` - 1.
+    /// Describes files that come into force now.
     pub fn of(files: &Files, version: u64, at_ms: u64) -> Self {
         let paths = files.paths().map(ToOwned::to_owned).collect();
         Self { version, hash: files.hash(), at_ms, files: paths }

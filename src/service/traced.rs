@@ -1,16 +1,16 @@
-//! What the span of a call tells of its answer: domains and rules of the limits files, and nothing
-//! that a caller said.
+//! Adds a decision to the span of its call: domains and rules of the limits files, and no values of
+//! the request.
 
 use opentelemetry::{Array, StringValue, Value};
 
 use super::answer::Answer;
 use crate::trace::CallSpan;
 
-/// The most rules that a span tells.
+/// Rules listed in a span, at most.
 const RULES_MAX: usize = 32;
 
 impl Answer<'_> {
-    /// Tells the span of a call what was decided.
+    /// Sets the attributes of the span from this answer.
     pub fn tell(&self, span: &CallSpan) {
         span.set("tidegate.domain", self.domain.map_or("unknown", |d| d.name()).to_owned());
         span.set("tidegate.decision", if self.allowed { "allowed" } else { "rejected" });

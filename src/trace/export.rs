@@ -1,5 +1,5 @@
-//! From ended spans to the collector: a queue with a bound, a thread that sends, and counts of what
-//! became of each span. Nobody waits for it: what is too much is dropped.
+//! Exports ended spans: a bounded queue, a thread that sends, and a count of exported, failed and
+//! dropped spans. The request path never waits for it: spans that do not fit the queue are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,28 +17,28 @@ use opentelemetry_sdk::trace::{
 
 use crate::metrics::SpanCounts;
 
-/// Where spans go, and which.
+/// Where spans are sent, and which.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The collector, `http://host:port` or `https://…`, spoken to by gRPC.
+    /// The collector's gRPC endpoint, `http://host:port` or `https://…`.
     pub endpoint: String,
     /// Share of the calls without `traceparent` that are sampled, from 0 to 1.
     pub sample: f64,
 }
 
-/// Ended spans that wait to be sent, or are being sent.
+/// Ended spans in the queue or being sent.
 const WAITING_MAX: usize = 4_096;
 
-/// Spans in one message.
+/// Spans per message.
 const BATCH_MAX: usize = 512;
 
-/// How long an ended span waits for others.
+/// How long an ended span waits for a batch to fill.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// How long one message may take, with all attempts.
+/// Timeout of one message with all its retries.
 const EXPORT_MAX: Duration = Duration::from_secs(3);
 
-/// Samples, collects and sends spans.
+/// Samples, batches and sends spans.
 pub(super) fn provider(options: &Options, counts: SpanCounts) -> Result<SdkTracerProvider, String> {
     let mut exporter = SpanExporter::builder()
         .with_tonic()
@@ -68,7 +68,7 @@ pub(super) fn provider(options: &Options, counts: SpanCounts) -> Result<SdkTrace
         .build())
 }
 
-/// Who we are, as `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` have it.
+/// The service's resource, from `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
 fn resource() -> Resource {
     let told = Resource::builder().build();
     let name = told.get(&Key::new("service.name")).map(|name| name.to_string());
@@ -80,7 +80,7 @@ fn resource() -> Resource {
     resource.with_attribute(version).build()
 }
 
-/// Counts what there is no room for; below it there is always room.
+/// Counts spans that exceed the queue. The processor behind it has room for all that pass.
 #[derive(Debug)]
 struct Queue {
     batches: BatchSpanProcessor,
@@ -115,7 +115,7 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// Sends, counts, and says once that it cannot and once that it can again.
+/// Sends and counts batches. Logs once when exporting fails and once when it works again.
 #[derive(Debug)]
 struct Sender {
     exporter: SpanExporter,

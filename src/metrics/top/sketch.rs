@@ -1,17 +1,17 @@
-//! Space-Saving (Metwally, Agrawal, El Abbadi, 2005): a fixed number of counters that keep what
-//! comes often.
+//! Space-Saving (Metwally, Agrawal, El Abbadi, 2005): a fixed number of counters that keep the
+//! frequent values.
 //!
-//! A value that has a counter is counted there. Another one takes the smallest counter over, with
-//! its count, and notes that count as what it may be too high by: whoever had the counter before
-//! may have brought all of it.
+//! A value that has a counter increments it. Any other value takes over the smallest counter with
+//! its count, and records that count as its possible error: the previous value may have caused all
+//! of it.
 //!
-//! **Bound.** Every count adds one to one counter, so m counters sum up to the N values counted,
-//! and the smallest is at most N / m. A value's counter is too high by what the smallest one was
-//! when it came, so by N / m at most, and never too low; a value without a counter came at most as
-//! often as the smallest counter says. So every value that came more than N / m times has one.
-//! Of sketches added up, the bounds add up to the same N / m of their sum.
+//! **Bound.** Every increment goes to one counter, so m counters add up to the N values counted,
+//! and the smallest is at most N / m. A value's count is too high by at most the smallest count at
+//! the time it took over, so by N / m at most, and never too low. A value without a counter came at
+//! most as often as the smallest count. So every value that came more than N / m times has a
+//! counter. For merged sketches the bounds add up to N / m of their sum.
 //!
-//! A search looks at all counters: 64 numbers in a row take less than a map's chains and heaps.
+//! Lookup scans all counters: 64 adjacent numbers are faster than a map with a heap.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,9 @@ pub(super) const COUNTERS: usize = 64;
 pub struct Offender {
     /// The entries of the request's descriptor: `tenant=acme,path=/login`.
     pub entries: String,
-    /// Its rejections, at least.
+    /// Rejections, at least.
     pub rejections: u64,
-    /// How many more they may be, at most.
+    /// How many more rejections there may be.
     pub error_max: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Offender {
 #[derive(Default)]
 struct Sketch {
     total: u64,
-    /// The values' hashes, in a row of their own to be searched fast; so are the counts.
+    /// The values' hashes and counts, in arrays of their own for a fast scan.
     values: Vec<u64>,
     counts: Vec<u64>,
     told: Vec<Told>,
@@ -41,7 +41,7 @@ struct Sketch {
 
 struct Told {
     text: Box<str>,
-    /// What its count may be too high by.
+    /// The possible error of its count.
     over: u64,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Windows {
     before: Sketch,
 }
 
-/// Sketches added up.
+/// Merged sketches.
 #[derive(Default)]
 pub(super) struct Merged {
     total: u64,
-    /// The most that a value without a counter came.
+    /// How often a value without a counter came, at most.
     unseen: u64,
     values: HashMap<u64, Sum>,
 }
@@ -65,12 +65,12 @@ pub(super) struct Merged {
 struct Sum {
     text: Box<str>,
     at_least: u64,
-    /// At most, less what counts for values without a counter.
+    /// Its count at most, less the bound for values without a counter.
     above_unseen: u64,
 }
 
 impl Windows {
-    /// Goes on to the window of this number.
+    /// Advances to the window with this number.
     pub(super) fn turn(&mut self, number: u64) {
         if number <= self.number {
             return;
@@ -83,7 +83,7 @@ impl Windows {
         self.number = number;
     }
 
-    /// Whether something of them still counts in the window of this number.
+    /// Whether any count still belongs to the window with this number or the one before.
     pub(super) const fn is_of(&self, number: u64) -> bool {
         number <= self.number + 1
     }
@@ -121,7 +121,7 @@ impl Sketch {
         self.told[at] = Told { text, over };
     }
 
-    /// The most that a value without a counter came.
+    /// How often a value without a counter came, at most.
     fn unseen(&self) -> u64 {
         let is_full = self.values.len() == COUNTERS;
         self.counts.iter().min().filter(|_| is_full).copied().unwrap_or(0)
@@ -152,12 +152,12 @@ impl Merged {
         }
     }
 
-    /// All that was counted, exactly.
+    /// The exact number of values counted.
     pub(super) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// The values that surely came most, at most `max` of them.
+    /// The values with the highest certain counts, at most `max` of them.
     pub(super) fn most(self, max: usize) -> Vec<Offender> {
         let unseen = self.unseen;
         let offender = |sum: Sum| Offender {
