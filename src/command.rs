@@ -12,17 +12,17 @@ pub mod top;
 
 use std::io::Write;
 
-/// Prints to standard output, in colours only on a terminal.
+/// Prints to standard output, with colours on a terminal only.
 ///
 /// # Errors
-/// Nobody takes it, for people.
+/// Standard output cannot be written. The message is for people.
 pub fn print(text: &str) -> Result<(), String> {
     let mut out = anstream::stdout();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     printed.map_err(|error| format!("cannot print: {error}"))
 }
 
-/// Pads each column to its widest cell, but for the last; a line feed ends every line.
+/// Pads each column but the last to its widest cell. Every line ends with a line feed.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
@@ -39,7 +39,8 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// Text of callers or limits files, which must not move the terminal's cursor.
+/// Escapes control characters, so that text from callers or limits files cannot move the terminal's
+/// cursor.
 fn printable(text: &str) -> String {
     let escape = |c: char| {
         if c.is_control() { c.escape_default().to_string() } else { c.into() }

@@ -1,4 +1,4 @@
-//! Every setting, in one table: flags and environment variables, with what they mean.
+//! Every setting, in one table: flags and environment variables, with their help.
 
 mod bench;
 mod client;
@@ -48,11 +48,12 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Decides whether requests may pass: all limits of a request at once, from all of them or none.
+/// A rate-limit service: checks all limits of a request at once, and takes from all of them or from
+/// none.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, styles = STYLES, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -69,49 +70,49 @@ pub enum Command {
         tidegate serve --limits /etc/tidegate --store rediss-cluster://a:6379,b:6379 --store-user tidegate \\\n    \
         --store-password-file /run/secrets/redis")]
     Serve(Box<Serve>),
-    /// Say what is wrong with limits files, or how they were understood
+    /// Check limits files
     ///
-    /// Prints each mistake as file:line:column and exits with 1, or a table and exits with 0.
+    /// Prints each mistake as file:line:column and exits with 1, or prints a table of the limits
+    /// and exits with 0.
     #[command(after_help = "Example:\n  tidegate check deploy/example/limits.yaml")]
     Check(Check),
-    /// Ask a running service once
+    /// Send one request to a running service
     ///
-    /// Exits with 0 if the request is allowed, 1 if it is rejected, 2 if there is no decision.
+    /// Exits with 0 if the request is allowed, 1 if it is rejected, 2 on an error.
     #[command(after_help = "Example:\n  \
         tidegate query --domain edge user_id=42 ip=203.0.113.9 everyone=\n  \
         tidegate query --domain edge tenant=acme,path=/login --hits 2")]
     Query(Query),
-    /// Clear counters of a running service
+    /// Reset counters of a running service
     ///
-    /// All that the limits count that these descriptors meet, as if nobody had asked. The service must
-    /// be run with --admin-addr.
+    /// Resets every counter that these descriptors match. The service must run with --admin-addr.
     #[command(after_help = "Example:\n  tidegate reset --domain edge user_id=42")]
     Reset(Reset),
-    /// Show who a running service rejects most now
+    /// Show the values that a running service rejects most
     ///
-    /// By rule the values that were rejected most in the last 10 to 20 seconds: REJECTIONS at least, and UP TO
-    /// at most.
+    /// Lists, by rule, the values rejected most in the last 10 to 20 seconds. The true count is
+    /// between REJECTIONS and UP TO.
     #[command(after_help = "Example:\n  tidegate top --rule user_id")]
     Top(Top),
     /// Replay recorded requests on their own clock
     ///
-    /// For trying limits on yesterday's traffic: reads a JSON line for each request and prints a
-    /// JSON line for each decision. In Redis its keys are its own, and it removes them.
+    /// Tries limits on yesterday's traffic: reads one JSON line per request and prints one JSON
+    /// line per decision. With Redis it uses keys of its own and removes them at the end.
     #[command(after_help = "A request:\n  {\"at_ms\":1700000000000,\"domain\":\"edge\",\
         \"descriptors\":[{\"entries\":[[\"user_id\",\"42\"]],\"hits\":2}],\"hits\":1,\
         \"peek\":false,\"refund\":false}\nhits, peek and refund may be left out; a descriptor's \
         hits win over the request's.")]
     Simulate(Simulate),
-    /// Load a running service and say how it fared
+    /// Generate load for a running service and report latencies
     ///
-    /// Calls Envoy's ShouldRateLimit, so that it can also be pointed at other rate limit services.
-    /// Exits with 2 if nothing is answered.
+    /// Calls Envoy's ShouldRateLimit, so it also works with other rate limit services. Exits with 2
+    /// if no request is answered.
     #[command(after_help = bench::PATTERNS)]
     Bench(Box<Bench>),
-    /// Turn the settings of another service into flags of `serve`
+    /// Translate the settings of another service into flags of `serve`
     ///
-    /// Prints a command for a shell, and as comments what became of every variable that is set and has
-    /// no flag. Passwords are never printed.
+    /// Prints a shell command, and as comments every variable that is set and has no equivalent
+    /// flag. Passwords are never printed.
     #[command(after_help = "Example:\n  tidegate migrate --from envoyproxy-env ratelimit.env\n  \
         kubectl set env deployment/ratelimit --list --resolve | tidegate migrate --from envoyproxy-env -")]
     Migrate(Migrate),
@@ -120,99 +121,99 @@ pub enum Command {
 /// Settings of `serve`.
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
-    /// Limits: a YAML file, or a folder of them
+    /// The limits: a YAML file, or a directory of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
-    /// How they are read
+    /// How limits files are read
     #[command(flatten)]
     pub switches: Switches,
-    /// Where counters live
+    /// The store
     #[command(flatten)]
     pub store: Store,
-    /// Where gRPC and HTTP are served, and to whom
+    /// The ports
     #[command(flatten)]
     pub ports: Ports,
-    /// Where to serve operators (ResetQuota), on this machine only; unset: nowhere
+    /// Address of the admin port (ResetQuota), a loopback address; unset: disabled
     #[arg(long, env = "TIDEGATE_ADMIN_ADDR", value_name = "ADDR")]
     pub admin_addr: Option<SocketAddr>,
-    /// How long a decision may wait for the store; Envoy waits 20ms for the answer
+    /// How long a decision may wait for the store. Envoy waits 20ms for the answer
     #[arg(long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
     pub store_timeout: Duration,
-    /// What requests get while the store cannot decide, where their domain says nothing
+    /// The answer while the store cannot decide, unless the domain sets its own
     #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", value_parser = policy, value_name = "local|allow|deny|error")]
     pub on_store_failure: OnStoreFailure,
-    /// Replicas of this service that share the store: while it cannot decide, `local` admits each
-    /// replica's part of every limit
+    /// Replicas that share the store. While the store cannot decide, `local` enforces each limit
+    /// divided by this number
     #[arg(long, env = "TIDEGATE_REPLICAS", default_value_t = 1, value_parser = replicas, value_name = "N")]
     pub replicas: u32,
-    /// Requests that one script run in Redis decides, at most
+    /// Requests per script run in Redis, at most
     #[arg(long, env = "TIDEGATE_STORE_BATCH_MAX", default_value_t = 64, value_parser = batch_max, value_name = "N")]
     pub store_batch_max: usize,
-    /// How long a limit that Redis said is full may reject without asking again
+    /// How long a limit that Redis reported as full is rejected without asking again, at most
     #[arg(long, env = "TIDEGATE_DENY_CACHE_TTL", default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub deny_cache_ttl: Duration,
-    /// Full limits that are remembered so; 0 remembers none
+    /// Entries of the deny cache, at most; 0 disables it
     #[arg(long, env = "TIDEGATE_DENY_CACHE_MAX_KEYS", default_value_t = 100_000, value_parser = deny_max, value_name = "N")]
     pub deny_cache_max_keys: usize,
-    /// A secret, of which a file holds at least 16 bytes: values of requests are hashed under it before
-    /// they stand in keys. All replicas need the same; with another one all counters start afresh
+    /// A file with a secret of at least 16 bytes. Values of requests are hashed with it before they
+    /// are put in keys. All replicas need the same secret; a new secret resets all counters
     #[arg(long, env = "TIDEGATE_KEY_SECRET_FILE", value_name = "FILE")]
     pub key_secret_file: Option<PathBuf>,
     /// Counters that the memory store holds; at the bound, those nearest to idle go first
     #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
     pub memory_max_keys: usize,
-    /// Threads that serve; unset: as many as there are cores
+    /// Threads that serve; unset: one per core
     #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads_max, value_name = "N")]
     pub threads: Option<usize>,
-    /// Calls decided at once; more are answered RESOURCE_EXHAUSTED
+    /// Calls decided at a time; further calls are answered RESOURCE_EXHAUSTED
     #[arg(long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
     pub max_in_flight: usize,
-    /// How connections are kept and ended
+    /// How connections are kept and closed
     #[command(flatten)]
     pub connections: Connections,
-    /// Descriptors a request
+    /// Descriptors per request, at most
     #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", default_value_t = 256, value_parser = descriptors_max, value_name = "N")]
     pub max_descriptors: usize,
-    /// Entries a descriptor
+    /// Entries per descriptor, at most
     #[arg(long, env = "TIDEGATE_MAX_ENTRIES", default_value_t = 32, value_parser = count, value_name = "N")]
     pub max_entries: usize,
-    /// Bytes a domain, key or value
+    /// Bytes per domain, key or value, at most
     #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", default_value_t = 4_096, value_parser = count, value_name = "N")]
     pub max_text_bytes: usize,
-    /// Headers for callers that answers to Envoy carry
+    /// Rate limit headers in answers to Envoy
     #[arg(long, env = "TIDEGATE_HEADERS", default_value = "off", value_parser = headers, value_name = "off|x-ratelimit|draft")]
     pub headers: Headers,
-    /// Whether answers to Envoy tell the rules met, those that reject, and their metadata
+    /// Whether answers to Envoy carry the matched rules, the rejecting ones and their metadata
     #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
     pub dynamic_metadata: bool,
-    /// Metric series with values of requests in their labels, four for each value, which
-    /// detailed_metric and value_to_metric ask for; beyond it the oldest are counted as `other`
+    /// Metric series with values of requests in their labels, four per value, as detailed_metric
+    /// and value_to_metric create them. Beyond this number the oldest are counted as `other`
     #[arg(long, env = "TIDEGATE_METRIC_MAX_SERIES", default_value_t = 10_000, value_parser = series_max, value_name = "N")]
     pub metric_max_series: usize,
-    /// What to log, and how
+    /// The log
     #[command(flatten)]
     pub log: Log,
-    /// Where traces go
+    /// Traces
     #[command(flatten)]
     pub traces: Traces,
 }
 
 impl Serve {
-    /// How many threads serve.
+    /// Number of serving threads.
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or(cores)
     }
 
-    /// How much the deny cache holds, and for how long.
+    /// The bounds of the deny cache.
     pub const fn deny_cache(&self) -> deny::Bounds {
         deny::Bounds { keys_max: self.deny_cache_max_keys, ttl: self.deny_cache_ttl }
     }
 
-    /// How keys are spelled; the file of the secret is read now.
+    /// The format of keys. Reads the secret's file.
     ///
     /// # Errors
-    /// It holds no secret; the message names the flag.
+    /// The file has no usable secret. The message names the flag.
     pub fn spelling(&self) -> Result<Spelling, String> {
         let path = self.key_secret_file.as_ref();
         let secret = path.map(|path| {
@@ -223,12 +224,12 @@ impl Serve {
         Ok(Spelling { secret, ..Spelling::readable("tg") })
     }
 
-    /// What answers to Envoy carry beside the decision.
+    /// Optional parts of answers to Envoy.
     pub const fn style(&self) -> Style {
         Style { headers: self.headers, dynamic_metadata: self.dynamic_metadata }
     }
 
-    /// How much a request may bring.
+    /// Bounds of a request.
     pub const fn bounds(&self) -> Bounds {
         Bounds {
             descriptors_max: self.max_descriptors,
@@ -241,9 +242,9 @@ impl Serve {
 /// Settings of `check`.
 #[derive(Args, Debug)]
 pub struct Check {
-    /// A limits file, or a folder of them
+    /// A limits file, or a directory of them
     pub path: PathBuf,
-    /// How it is read
+    /// How limits files are read
     #[command(flatten)]
     pub switches: Switches,
 }
@@ -254,19 +255,19 @@ pub struct Query {
     /// The service: HOST:PORT, https://HOST:PORT or unix:PATH
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub addr: String,
-    /// How it is asked
+    /// TLS
     #[command(flatten)]
     pub client: Client,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
-    /// Descriptors: the entries of each, joined by commas; one in a value is written \,
+    /// Descriptors: the entries of each, separated by commas. Write \, for a comma in a value
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
-    /// Hits that each descriptor takes
+    /// Hits per descriptor
     #[arg(long, value_name = "N")]
     pub hits: Option<u32>,
-    /// Only ask, and take nothing
+    /// Only ask; take no hits
     #[arg(long, conflicts_with_all = ["refund", "hits"])]
     pub peek: bool,
     /// Give the hits back
@@ -291,7 +292,7 @@ pub struct Reset {
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
-    /// Descriptors: the entries of each, joined by commas; one in a value is written \,
+    /// Descriptors: the entries of each, separated by commas. Write \, for a comma in a value
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
 }
@@ -299,19 +300,19 @@ pub struct Reset {
 /// Settings of `simulate`.
 #[derive(Args, Debug)]
 pub struct Simulate {
-    /// Limits: a YAML file, or a folder of them
+    /// The limits: a YAML file, or a directory of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
-    /// How they are read
+    /// How limits files are read
     #[command(flatten)]
     pub switches: Switches,
-    /// Requests, a JSON line each; `-` is standard input
+    /// Requests, one JSON line each; `-` is standard input
     #[arg(long, value_name = "FILE|-")]
     pub trace: PathBuf,
-    /// Where the counters of the replay live
+    /// The store of the replay
     #[command(flatten)]
     pub store: Store,
-    /// Print a table of allowed and rejected by rule instead of decisions
+    /// Print a table of allowed and rejected requests by rule instead of decisions
     #[arg(long)]
     pub summary: bool,
 }

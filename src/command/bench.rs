@@ -1,12 +1,13 @@
-//! `tidegate bench`: load for a running service, and how it fared.
+//! `tidegate bench`: generates load for a running service and reports throughput and latency.
 //!
-//! Two ways to send. A closed loop keeps so many requests in flight: it finds the most that a
-//! service can do, and its latencies say little, since a slow answer also delays the next request.
-//! An open loop (`--rate`) sends at its own moments, whatever comes back, and counts latency from
-//! the moment when a request should have been sent: what waits behind a slow answer is counted.
+//! There are two ways to send. A closed loop keeps a number of requests in flight: it finds the
+//! highest throughput, and its latencies mean little, because a slow answer also delays the next
+//! request. An open loop (`--rate`) sends at moments of its own, whatever comes back, and counts
+//! latency from the moment when a request was due, so that requests queued behind a slow answer are
+//! counted in full.
 //!
-//! One thread does everything, over the `h2` crate itself: a generator that took as much CPU as the
-//! service would measure itself. Its own CPU time is part of the result.
+//! One thread does everything, on the `h2` crate: a generator that used as much CPU as the service
+//! would measure itself. Its own CPU time is part of the report.
 
 mod call;
 mod message;
@@ -33,19 +34,20 @@ use self::tally::Tally;
 use crate::clock::Stopwatch;
 use crate::settings::Bench;
 
-/// How long no request may end while some wait for an answer; then the service is given up.
+/// If no request ends for this long while some are in flight, the service is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Requests of an open loop that wait for an answer; beyond it, sending waits, and counts as late.
+/// Requests in flight in an open loop, at most. Beyond it, sending waits, and the requests count as
+/// late.
 const OPEN_IN_FLIGHT_MAX: u32 = 10_000;
 
-/// A connection on which requests are sent.
+/// A connection that requests are sent on.
 type Lane = SendRequest<bytes::Bytes>;
 
-/// Sends, and prints how it went.
+/// Generates the load and prints the report.
 ///
 /// # Errors
-/// Why nothing was answered, for people.
+/// No request was answered. The message is for people.
 pub fn run(settings: &Bench) -> Result<(), String> {
     let requests = Requests::new(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -82,13 +84,13 @@ async fn load(settings: &Bench, requests: Requests) -> Result<report::Result, St
     Ok(report::Result { tally, sent: run.sent.get(), from: run.from, cpu_ns })
 }
 
-/// One load, which its tasks share.
+/// The state of one load, shared by its tasks.
 struct Run {
     watch: Stopwatch,
     service: Rc<Service>,
     requests: RefCell<Requests>,
     tally: RefCell<Tally>,
-    /// What starts from here on is measured.
+    /// Requests that start from here on are measured.
     from: Duration,
     until: Duration,
     requests_max: u64,
@@ -115,20 +117,21 @@ impl Run {
         }
     }
 
-    /// Takes leave to send a request at a moment; after the last one there is none.
+    /// Reserves the next request, for a given moment; `None` after the last one.
     fn may_send(&self, at: Duration) -> bool {
         let may = at < self.until && self.sent.get() < self.requests_max;
         self.sent.set(self.sent.get() + u64::from(may));
         may
     }
 
-    /// Sends the next request, and counts it from `start`. False if the connection is lost.
+    /// Sends the next request and records its result from `start`. Returns false if the connection
+    /// is lost.
     async fn send(&self, lane: &mut Lane, start: Duration) -> bool {
         let message = self.requests.borrow_mut().next();
         let outcome = self.service.call(lane, message).await;
         self.ended.set(self.ended.get() + 1);
         let goes_on = !matches!(outcome, Err(Failure::Lost(_)));
-        // A lost connection is told in any case: nothing more may come to be measured.
+        // A lost connection is always recorded: there may be no further request to measure.
         if start >= self.from || !goes_on {
             self.tally.borrow_mut().count(outcome, start, self.watch.elapsed());
         }
@@ -136,7 +139,7 @@ impl Run {
     }
 }
 
-/// Sends everything, and waits until all of it has ended.
+/// Sends all requests and waits until all of them have ended.
 async fn send_all(run: &Rc<Run>, lanes: Vec<Lane>, settings: &Bench) -> Result<(), String> {
     match settings.rate {
         None => closed(run, &lanes, settings.in_flight).await,
@@ -181,12 +184,12 @@ async fn open(run: &Rc<Run>, lanes: &[Lane], mut arrivals: Arrivals) -> io::Resu
             drop(place);
         });
     }
-    // All places are free once all requests have ended.
+    // All permits are back when all requests have ended.
     let _ = places.acquire_many(OPEN_IN_FLIGHT_MAX).await;
     Ok(())
 }
 
-/// Ends when requests have waited for [`SILENCE_MAX`] and none has ended.
+/// Completes when requests have been in flight for [`SILENCE_MAX`] and none has ended.
 async fn silence(run: &Run) {
     let mut ticks = interval(SILENCE_MAX);
     let mut before = None;

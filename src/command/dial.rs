@@ -1,4 +1,4 @@
-//! A connection to a running service: by TCP or a Unix socket, with TLS or without.
+//! Connects to a running service: over TCP or a Unix socket, with or without TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_util::either::Either;
 use crate::settings::Client;
 use crate::tls::{Flags, client_config};
 
-/// How long a connection may take.
+/// Timeout of the connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 const FLAGS: Flags =
@@ -25,7 +25,7 @@ type Wire = Either<TcpStream, UnixStream>;
 /// A connection.
 pub(super) type Stream = Either<Wire, Box<TlsStream<Wire>>>;
 
-/// Where a service is, and how to reach it.
+/// The address of a service, and how to connect to it.
 #[derive(Clone)]
 pub(super) struct Target {
     destination: Destination,
@@ -39,11 +39,11 @@ enum Destination {
 }
 
 impl Target {
-    /// `addr` is `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; `protocol` is what
-    /// is spoken there.
+    /// Parses `HOST:PORT`, `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; `protocol` is
+    /// used for ALPN.
     ///
     /// # Errors
-    /// What is wrong with a setting, for people.
+    /// A setting is wrong. The message is for people.
     pub(super) fn new(addr: &str, client: &Client, protocol: &[u8]) -> Result<Self, String> {
         let files = client.tls()?;
         let (rest, https) = match addr.strip_prefix("https://") {
@@ -65,7 +65,7 @@ impl Target {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody is there, or is not who was asked for.
+    /// Nothing listens there, or its certificate is not valid for the address.
     pub(super) async fn connect(&self) -> io::Result<Stream> {
         timeout(CONNECT_MAX, self.dial()).await.unwrap_or_else(|_elapsed| {
             Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in 5 seconds"))
@@ -88,7 +88,7 @@ impl Target {
 }
 
 impl Destination {
-    /// Whom the certificate is to name.
+    /// The name that the certificate must have.
     fn name(&self) -> Result<ServerName<'static>, String> {
         let host = match self {
             Self::Tcp(addr) => addr.rsplit_once(':').map_or(addr.as_str(), |(host, _)| host),

@@ -1,14 +1,14 @@
-//! `tidegate reset`: clears counters of a running service.
+//! `tidegate reset`: resets counters of a running service.
 
 use super::query;
 use crate::proto::tidegate::admin::v1::ResetQuotaRequest;
 use crate::proto::tidegate::admin::v1::admin_service_client::AdminServiceClient;
 use crate::settings::{Client, Reset};
 
-/// Resets, and prints how the limits stand.
+/// Resets, and prints the limits afterwards.
 ///
 /// # Errors
-/// Why nothing was reset, for people.
+/// The reset failed. The message is for people.
 pub fn run(reset: &Reset) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! `tidegate top`: who a running service rejects most now.
+//! `tidegate top`: shows the values that a running service rejects most.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::dial::Target;
 use super::{columns, printable};
 use crate::settings::Top;
 
-/// How long the service may take to answer.
+/// Timeout of the request.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The most that an answer may bring.
+/// The largest answer in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 const HEADER: [&str; 5] = ["RULE", "VALUE", "REJECTIONS", "UP TO", "SHARE"];
@@ -46,10 +46,10 @@ struct Value {
     share: f64,
 }
 
-/// Asks and prints.
+/// Requests `/top` and prints it.
 ///
 /// # Errors
-/// Why there is no answer, for people.
+/// There is no answer. The message is for people.
 pub fn run(top: &Top) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -79,7 +79,7 @@ async fn ask(top: &Top) -> Result<String, String> {
     let stream = target.connect().await.map_err(|error| failed(&error))?;
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|error| failed(&error))?;
-    // What fails there fails the request too.
+    // A failure of the connection fails the request as well.
     tokio::spawn(connection);
     let request = Request::get(page(top)?).header(header::HOST, addr).body(Empty::<Bytes>::new());
     let request = request.map_err(|error| failed(&error))?;

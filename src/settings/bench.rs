@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::values::{Entries, count, duration, entries};
 
-/// What descriptors may hold, for `--help`.
+/// The patterns of values, for `--help`.
 pub(super) const PATTERNS: &str = "\
 Values, drawn anew for every request:
   user=42                          this text
@@ -25,39 +25,39 @@ Examples:
 /// Settings of `bench`.
 #[derive(Args, Clone, Debug)]
 pub struct Bench {
-    /// The service; any that speaks Envoy's ShouldRateLimit
+    /// The service; any that implements Envoy's ShouldRateLimit
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "HOST:PORT")]
     pub addr: String,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
-    /// Descriptors: the entries of each, joined by commas; values may be patterns
+    /// Descriptors: the entries of each, separated by commas. Values may contain patterns
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
-    /// Hits that each descriptor takes; 0 leaves it to the service, which takes 1
+    /// Hits per descriptor; 0 leaves it to the service, which takes 1
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub hits: u32,
-    /// Connections that the requests are dealt to
+    /// Connections, which requests use in turn
     #[arg(long, default_value_t = 4, value_parser = count, value_name = "N")]
     pub connections: usize,
-    /// Requests that wait for an answer at any time, over all connections: each answer makes the
-    /// next request
+    /// Requests in flight, over all connections (closed loop): each answer triggers the next
+    /// request
     #[arg(long, default_value_t = 128, value_parser = count, value_name = "N")]
     pub in_flight: usize,
-    /// Send so many requests a second, at random moments (a Poisson process), whether or not
-    /// answers come; latency counts from the moment when a request should have been sent
+    /// Requests per second, sent at random moments (open loop, a Poisson process) whether or not
+    /// answers come. Latency counts from the moment when a request was due
     #[arg(long, conflicts_with = "in_flight", value_parser = rate, value_name = "N")]
     pub rate: Option<NonZeroU32>,
     /// How long to measure
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub duration: Duration,
-    /// How long to send before measuring; with --requests nothing is sent before
+    /// How long to send before measuring; not with --requests
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub warmup: Duration,
-    /// Send exactly so many requests, however long that takes
+    /// Send exactly this many requests, however long it takes
     #[arg(long, conflicts_with_all = ["duration", "warmup"], value_name = "N")]
     pub requests: Option<u64>,
-    /// What the random numbers start from: the same seed draws the same values
+    /// Seed of the random numbers: the same seed draws the same values
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Print the result as JSON

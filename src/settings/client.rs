@@ -1,4 +1,4 @@
-//! Settings of commands that ask a running service: whom to trust, and who they are.
+//! Settings of commands that call a running service.
 
 use std::path::PathBuf;
 
@@ -6,26 +6,26 @@ use clap::Args;
 
 use crate::tls::{ClientFiles, TlsFiles};
 
-/// How a service is asked that is served with TLS.
+/// TLS to the service.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Client {
-    /// Certificate authorities (PEM) to verify the service with, by TLS; an address of https:// trusts
-    /// this machine's
+    /// Certificate authorities (PEM) to verify the service with, over TLS. Without it, https://
+    /// addresses are verified with this machine's authorities
     #[arg(long, env = "TIDEGATE_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// Certificate (PEM) to show to the service
+    /// Client certificate (PEM)
     #[arg(long, env = "TIDEGATE_CERT_FILE", value_name = "FILE")]
     pub cert_file: Option<PathBuf>,
-    /// Key (PEM) of that certificate
+    /// Key (PEM) of the client certificate
     #[arg(long, env = "TIDEGATE_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 }
 
 impl Client {
-    /// Those files, if any of them is named.
+    /// The TLS files, if any are set.
     ///
     /// # Errors
-    /// A certificate has no key, or a key no certificate.
+    /// A certificate without a key, or a key without a certificate.
     pub fn tls(&self) -> Result<Option<TlsFiles>, String> {
         let client = match (&self.cert_file, &self.key_file) {
             (None, None) => None,

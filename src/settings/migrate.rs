@@ -7,16 +7,16 @@ use clap::{Args, ValueEnum};
 /// Settings of `migrate`.
 #[derive(Args, Debug)]
 pub struct Migrate {
-    /// Whose settings: `envoyproxy-env` are the environment variables of envoyproxy/ratelimit
+    /// The settings to read: `envoyproxy-env` are the environment variables of envoyproxy/ratelimit
     #[arg(long, value_enum, hide_possible_values = true, value_name = "envoyproxy-env")]
     pub from: Origin,
-    /// A file of NAME=value lines, as env or an env file has them, or /proc/PID/environ; `-` is
-    /// standard input; left out: the environment of this command
+    /// A file of NAME=value lines, such as an env file or /proc/PID/environ; `-` is standard input;
+    /// unset: the environment of this command
     #[arg(value_name = "FILE|-")]
     pub file: Option<PathBuf>,
 }
 
-/// Whose settings are read.
+/// The source of the settings.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Origin {
     /// The environment variables of envoyproxy/ratelimit.

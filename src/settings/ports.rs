@@ -1,4 +1,4 @@
-//! Settings of the ports: where, by which certificates, and for whom.
+//! Settings of the gRPC and the HTTP port: address, certificates and allowed callers.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use clap::Args;
 
 use crate::tls::ClientFiles;
 
-/// Where the service listens.
+/// A listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An address and a port; port 0 takes a free one.
     Tcp(SocketAddr),
-    /// A socket in the file system.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -38,8 +38,7 @@ impl FromStr for Address {
     }
 }
 
-/// The address of a name, in IPv4 where it has one: `localhost` mostly has both, and who calls it
-/// mostly means that.
+/// Resolves a name, to IPv4 if possible: `localhost` mostly has both, and clients try IPv4.
 fn resolved(text: &str) -> io::Result<SocketAddr> {
     let mut addrs: Vec<_> = text.to_socket_addrs()?.collect();
     addrs.sort_by_key(SocketAddr::is_ipv6);
@@ -55,22 +54,22 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where gRPC and HTTP are served, and to whom.
+/// The ports.
 #[derive(Args, Clone, Debug)]
 pub struct Ports {
-    /// Where to serve gRPC: an address, where port 0 takes a free one, or unix:PATH
+    /// Address of the gRPC port: HOST:PORT, where port 0 takes a free one, or unix:PATH
     #[arg(long, env = "TIDEGATE_GRPC_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub grpc_addr: Address,
-    /// Certificate (PEM) to serve gRPC with, read again when it changes; unset: without TLS
+    /// Certificate (PEM) of the gRPC port, reloaded when it changes; unset: no TLS
     #[arg(long, env = "TIDEGATE_GRPC_CERT_FILE", value_name = "FILE")]
     pub grpc_cert_file: Option<PathBuf>,
     /// Key (PEM) of that certificate
     #[arg(long, env = "TIDEGATE_GRPC_KEY_FILE", value_name = "FILE")]
     pub grpc_key_file: Option<PathBuf>,
-    /// Certificate authorities (PEM) of callers, who must show a certificate of theirs
+    /// Certificate authorities (PEM) of gRPC callers. If set, callers must present a certificate
     #[arg(long, env = "TIDEGATE_GRPC_CLIENT_CA_FILE", value_name = "FILE")]
     pub grpc_client_ca_file: Option<PathBuf>,
-    /// Callers whose certificate has this DNS name or URI, and no others; may be repeated
+    /// Allow only callers whose certificate has this DNS name or URI; may be repeated
     #[arg(
         long,
         visible_alias = "allow-client-san",
@@ -79,10 +78,10 @@ pub struct Ports {
         value_name = "NAME"
     )]
     pub grpc_allow_client_san: Vec<String>,
-    /// Where to serve HTTP, as --grpc-addr
+    /// Address of the HTTP port, as --grpc-addr
     #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub http_addr: Address,
-    /// Certificate (PEM) to serve HTTP with, read again when it changes; unset: without TLS
+    /// Certificate (PEM) of the HTTP port, reloaded when it changes; unset: no TLS
     #[arg(long, env = "TIDEGATE_HTTP_CERT_FILE", value_name = "FILE")]
     pub http_cert_file: Option<PathBuf>,
     /// Key (PEM) of that certificate
@@ -101,21 +100,21 @@ pub struct Ports {
     pub http_allow_client_san: Vec<String>,
 }
 
-/// A port that is served with TLS.
+/// The TLS settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secured {
-    /// Begins its flags: `grpc` or `http`.
+    /// The prefix of its flags: `grpc` or `http`.
     pub port: &'static str,
-    /// What it shows.
+    /// The port's certificate.
     pub own: ClientFiles,
-    /// Who certified its callers; `None`: they are not asked.
+    /// The authorities of its callers; `None`: callers need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// The only names of callers; none: all whom the authorities certified.
+    /// The allowed names of callers; empty: all that the authorities certified.
     pub names: Vec<String>,
 }
 
 impl Secured {
-    /// `--grpc-cert-file` for `cert-file`.
+    /// The name of a flag: `--grpc-cert-file` for `cert-file`.
     pub fn flag(&self, of: &str) -> String {
         flag(self.port, of)
     }
@@ -126,16 +125,16 @@ fn flag(port: &str, of: &str) -> String {
 }
 
 impl Ports {
-    /// TLS on the gRPC port, where it is asked for.
+    /// TLS on the gRPC port, if it is enabled.
     ///
     /// # Errors
-    /// A setting lacks the one that it goes with; the message names both.
+    /// A flag is set without the one it depends on. The message names both.
     pub fn grpc(&self) -> Result<Option<Secured>, String> {
         let (cert, key) = (&self.grpc_cert_file, &self.grpc_key_file);
         secured("grpc", [cert, key, &self.grpc_client_ca_file], &self.grpc_allow_client_san)
     }
 
-    /// TLS on the HTTP port, where it is asked for.
+    /// TLS on the HTTP port, if it is enabled.
     ///
     /// # Errors
     /// As [`Ports::grpc`].

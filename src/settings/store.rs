@@ -15,17 +15,19 @@ use crate::store::redis::credentials::{Credentials, Password, Secret};
 use crate::store::redis::tls::{ClientFiles, TlsFiles};
 use crate::store::redis::url::Address;
 
-/// Holds a password; there is no flag for it, for other users of the machine see flags.
+/// The variable for Redis's password. There is no flag, because other users of the machine can read
+/// flags.
 const PASSWORD: &str = "TIDEGATE_STORE_PASSWORD";
 
-/// Where counters live, and how to get there.
+/// The store, and how to reach it.
 #[derive(Args, Clone, Debug)]
 pub struct Store {
-    /// Where counters live: `memory` (this process), or Redis, which replicas share
+    /// The store: `memory` (in this process), or a Redis that replicas share
     ///
-    /// `redis://[USER:PASSWORD@]HOST:PORT[/DB]` is one server; several by commas are independent servers that
-    /// share the keys. `redis-sentinel://HOST:PORT,…[/DB]?service=NAME` and `redis-cluster://HOST:PORT,…`
-    /// name some of the sentinels or nodes. With rediss in place of redis, connections are encrypted.
+    /// `redis://[USER:PASSWORD@]HOST:PORT[/DB]` is one server; several, separated by commas, are
+    /// independent servers that share the keys. `redis-sentinel://HOST:PORT,…[/DB]?service=NAME`
+    /// and `redis-cluster://HOST:PORT,…` list some of the sentinels or nodes. With rediss instead
+    /// of redis, connections use TLS.
     #[arg(
         id = "store",
         long = "store",
@@ -36,7 +38,7 @@ pub struct Store {
         value_name = "URL"
     )]
     pub url: StoreUrl,
-    /// Redis's user, where the URL has none
+    /// Redis user, unless the URL has one
     #[arg(
         id = "store_user",
         long = "store-user",
@@ -44,8 +46,8 @@ pub struct Store {
         value_name = "USER"
     )]
     pub user: Option<String>,
-    /// A file with Redis's password, read again for each connection; TIDEGATE_STORE_PASSWORD in the
-    /// environment may hold it instead
+    /// A file with Redis's password, read again for each connection. The variable
+    /// TIDEGATE_STORE_PASSWORD may hold the password instead
     #[arg(
         id = "store_password_file",
         long = "store-password-file",
@@ -61,7 +63,7 @@ pub struct Store {
         value_name = "FILE"
     )]
     pub ca_file: Option<PathBuf>,
-    /// Certificate (PEM) to show to Redis
+    /// Client certificate (PEM) for Redis
     #[arg(
         id = "store_cert_file",
         long = "store-cert-file",
@@ -79,7 +81,7 @@ pub struct Store {
     pub key_file: Option<PathBuf>,
 }
 
-/// What `--store` says.
+/// The value of `--store`.
 #[derive(Clone)]
 pub enum StoreUrl {
     /// In this process.
@@ -92,7 +94,7 @@ impl Store {
     /// How to reach Redis; `None` for memory, which ignores the other flags.
     ///
     /// # Errors
-    /// The flags do not go together, or files cannot be read; the message names them.
+    /// The flags contradict each other, or a file cannot be read. The message names it.
     pub fn access(&self) -> Result<Option<Access>, String> {
         self.access_with(env::var_os(PASSWORD).as_deref())
     }
@@ -137,7 +139,8 @@ impl Store {
     }
 }
 
-/// Parses [`StoreUrl`]s without repeating a bad one, as clap would, for its password.
+/// Parses [`StoreUrl`]s. Unlike clap's own parser it does not repeat a bad URL, which may contain a
+/// password.
 #[derive(Clone)]
 struct StoreUrlParser;
 
@@ -192,7 +195,7 @@ mod tests {
         store: Store,
     }
 
-    /// What the flags come to, with a password in the environment or not.
+    /// The parsed settings, with or without a password in the environment.
     fn access(flags: &[&str], password: Option<&str>) -> Result<Option<Access>, String> {
         let cli = Cli::try_parse_from([&["tidegate"], flags].concat());
         cli.map_err(|error| error.to_string())?.store.access_with(password.map(OsStr::new))

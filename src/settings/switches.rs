@@ -1,23 +1,23 @@
-//! How limits files are read, whoever reads them.
+//! How limits files are read, by every command that reads them.
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
 
 use crate::rules;
 
-/// Switches that hold for all limits.
+/// Switches that apply to all limits.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Switches {
-    /// Take files that name the same domain for parts of it
+    /// Merge files that name the same domain
     #[arg(long, env = "TIDEGATE_MERGE_DOMAINS", value_parser = BoolishValueParser::new())]
     pub merge_domains: bool,
-    /// Let no limit reject: all are counted and reported
+    /// Reject nothing: all limits only count and report
     #[arg(long, env = "TIDEGATE_SHADOW_MODE", value_parser = BoolishValueParser::new())]
     pub shadow_mode: bool,
-    /// Let limits reject a request only where all that it meets are over
+    /// Reject a request only if all limits that it matches are over
     #[arg(long, env = "TIDEGATE_QUOTA_MODE", value_parser = BoolishValueParser::new())]
     pub quota_mode: bool,
-    /// Count the hits of rejected requests in fixed windows too, as envoyproxy/ratelimit does
+    /// Let fixed windows also count the hits of rejected requests, as envoyproxy/ratelimit does
     #[arg(long, env = "TIDEGATE_COUNT_REJECTED", value_parser = BoolishValueParser::new())]
     pub count_rejected: bool,
 }

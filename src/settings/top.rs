@@ -10,13 +10,13 @@ pub struct Top {
     /// The service's HTTP port: HOST:PORT, https://HOST:PORT or unix:PATH
     #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub addr: String,
-    /// How it is asked
+    /// TLS
     #[command(flatten)]
     pub client: Client,
-    /// Only this domain
+    /// Show only this domain
     #[arg(long, value_name = "D")]
     pub domain: Option<String>,
-    /// Only this rule: its path, or a limit's name
+    /// Show only this rule: its path, or a limit's name
     #[arg(long, value_name = "R")]
     pub rule: Option<String>,
     /// Print the answer as JSON

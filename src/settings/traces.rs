@@ -9,17 +9,17 @@ use crate::trace::Options;
 /// Settings of traces.
 #[derive(Args, Clone, Debug)]
 pub struct Traces {
-    /// Where to send traces: an OpenTelemetry collector, by gRPC; unset: nowhere
+    /// Where to send traces: the gRPC endpoint of an OpenTelemetry collector; unset: disabled
     #[arg(long, env = "TIDEGATE_OTLP_ENDPOINT", value_parser = endpoint, value_name = "URL")]
     pub otlp_endpoint: Option<String>,
-    /// Share of the calls without `traceparent`, from 0 to 1, that are traced; other callers
+    /// Share of the calls without `traceparent` that are traced, from 0 to 1. Callers that send one
     /// decide for themselves
     #[arg(long, env = "TIDEGATE_OTLP_SAMPLE", default_value = "0.01", value_parser = share, value_name = "SHARE")]
     pub otlp_sample: f64,
 }
 
 impl Traces {
-    /// Where to send what; `None`: nothing.
+    /// The exporter's options; `None`: disabled.
     pub fn options(&self) -> Option<Options> {
         let endpoint = self.otlp_endpoint.clone()?;
         Some(Options { endpoint, sample: self.otlp_sample })

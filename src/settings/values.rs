@@ -53,7 +53,7 @@ pub(super) fn replicas(text: &str) -> Result<u32, String> {
     u32::try_from(number).map_err(|error| error.to_string())
 }
 
-/// More than wait together at any rate that one Redis decides.
+/// More than ever wait together at any rate that one Redis can decide.
 pub(super) fn batch_max(text: &str) -> Result<usize, String> {
     within(text, 1_024)
 }
@@ -82,7 +82,7 @@ pub(super) fn threads_max(text: &str) -> Result<usize, String> {
     within(text, 1_024)
 }
 
-/// More than a proxy sends; how many limits they meet is bounded besides.
+/// More than a proxy sends. How many limits they match is bounded separately.
 pub(super) fn descriptors_max(text: &str) -> Result<usize, String> {
     within(text, 2_000)
 }

@@ -1,4 +1,4 @@
-//! One call of ShouldRateLimit over HTTP/2.
+//! A call of ShouldRateLimit over HTTP/2.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -17,23 +17,23 @@ use super::message::allows;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// For a connection.
+/// Timeout of a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Answers are small: with these windows, no stream ever waits to be told that it may go on.
+/// Flow-control windows. Answers are small: with these, no stream ever waits for a window update.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
-/// Why a request was not decided.
+/// Why a request has no decision.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// This request alone.
+    /// Only this request failed.
     Call(Cow<'static, str>),
-    /// And every later one on the connection.
+    /// The connection failed.
     Lost(String),
 }
 
-/// Where to connect, and what to send before each message.
+/// The address, and the headers of each call.
 #[derive(Debug)]
 pub(super) struct Service {
     addr: String,
@@ -42,7 +42,7 @@ pub(super) struct Service {
 
 impl Service {
     /// # Errors
-    /// The address is none.
+    /// The address is invalid.
     pub(super) fn new(addr: &str) -> Result<Self, String> {
         let uri: Uri = format!("http://{addr}{PATH}")
             .parse()
@@ -56,10 +56,10 @@ impl Service {
         Ok(Self { addr: addr.to_owned(), head })
     }
 
-    /// A new connection; what it reads and writes goes on until its last handle is gone.
+    /// Opens a connection. It is driven in the background until its last handle is dropped.
     ///
     /// # Errors
-    /// Nobody listens, with what to do.
+    /// Nothing listens there. The message says what to do.
     pub(super) async fn connect(&self) -> Result<SendRequest<Bytes>, String> {
         let addr = &self.addr;
         let failed = |error: &dyn std::fmt::Display| {
@@ -75,12 +75,12 @@ impl Service {
         builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         builder.enable_push(false);
         let (lane, connection) = builder.handshake(stream).await.map_err(|error| failed(&error))?;
-        // Its end reaches every call on it as an error.
+        // When the connection ends, every call on it fails.
         spawn_local(connection);
         Ok(lane)
     }
 
-    /// Whether the service allows the request in `message`.
+    /// Sends `message` and returns whether the service allows the request.
     pub(super) async fn call(
         &self,
         lane: &mut SendRequest<Bytes>,
@@ -99,7 +99,7 @@ async fn answer(response: Response<RecvStream>) -> Result<bool, Failure> {
     }
     let (head, mut body) = response.into_parts();
     let message = message(&mut body).await?;
-    // Without a message, the answer's only headers may be its trailers.
+    // A response without a message may have its trailers as headers.
     let trailers = body.trailers().await.map_err(failure)?;
     match grpc_status(trailers.as_ref().unwrap_or(&head.headers)) {
         Some(Code::Ok) => allows(&message).map_err(|why| Failure::Call(why.into())),
@@ -108,7 +108,7 @@ async fn answer(response: Response<RecvStream>) -> Result<bool, Failure> {
     }
 }
 
-/// The whole body, which is one frame nearly always.
+/// Collects the body, which is nearly always one frame.
 async fn message(body: &mut RecvStream) -> Result<Bytes, Failure> {
     let mut message = Bytes::new();
     while let Some(chunk) = body.data().await {
@@ -123,7 +123,7 @@ fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// As the protocol spells it.
+/// Formats `grpc-timeout`.
 const fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

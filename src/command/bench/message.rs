@@ -1,8 +1,8 @@
-//! Requests and answers of Envoy's ShouldRateLimit as bytes.
+//! Encodes requests and decodes answers of Envoy's ShouldRateLimit.
 //!
-//! The load generator shares its machine with what it measures, so it builds requests from pieces
-//! that are encoded once, into a buffer that is used again, and reads of an answer only what it
-//! counts. A test holds the bytes equal to those of the generated code.
+//! The load generator shares its machine with the service that it measures. So it builds requests
+//! from parts that are encoded once, in a reused buffer, and decodes only what it counts. A test
+//! compares the bytes with those of the generated code.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fastrand::Rng;
@@ -12,13 +12,13 @@ use super::template::Template;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::settings::{Bench, Entries};
 
-/// The compression flag and the length that stand before a message.
+/// Length of the header before a message: compression flag and length.
 const PREFIX_BYTES: usize = 5;
 
-/// Requests share blocks of this size.
+/// Requests share blocks of this many bytes.
 const BLOCK_BYTES: usize = 64 * 1_024;
 
-/// Keys of the fields, all of which have a length: the number, and the wire type 2.
+/// Tags of the fields, all of which are length-delimited (wire type 2).
 const DOMAIN: u8 = 1 << 3 | 2;
 const DESCRIPTORS: u8 = 2 << 3 | 2;
 const ENTRIES: u8 = 1 << 3 | 2;
@@ -26,16 +26,16 @@ const KEY: u8 = 1 << 3 | 2;
 const VALUE: u8 = 2 << 3 | 2;
 const HITS_ADDEND: u8 = 3 << 3;
 
-/// Makes one request after another.
+/// Encodes one request after another.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// The domain's field, which comes first.
+    /// The encoded domain, which comes first.
     head: Vec<u8>,
     descriptors: Vec<Vec<Entry>>,
-    /// The hits' field, which comes last; empty where hits are 0.
+    /// The encoded hits, which come last; empty if hits are 0.
     tail: Vec<u8>,
     rng: Rng,
-    /// The values of a request, and where each ends.
+    /// The values drawn for one request, and where each ends.
     values: Vec<u8>,
     ends: Vec<usize>,
     block: BytesMut,
@@ -43,16 +43,16 @@ pub(super) struct Requests {
 
 #[derive(Debug)]
 struct Entry {
-    /// The key's field.
+    /// The encoded key.
     key: Vec<u8>,
     value: Template,
 }
 
 impl Requests {
-    /// Requests as the settings describe them.
+    /// Prepares requests from the settings.
     ///
     /// # Errors
-    /// A value with a bad pattern.
+    /// A value has an invalid pattern.
     pub(super) fn new(settings: &Bench) -> Result<Self, String> {
         let mut head = Vec::new();
         text_field(DOMAIN, settings.domain.as_bytes(), &mut head);
@@ -73,7 +73,7 @@ impl Requests {
         })
     }
 
-    /// The next request, with its prefix.
+    /// The next request, with its header.
     pub(super) fn next(&mut self) -> Bytes {
         self.draw();
         let body: usize = self.descriptor_lens().map(with_header).sum();
@@ -101,7 +101,7 @@ impl Requests {
         }
     }
 
-    /// The entries of each descriptor with their drawn values.
+    /// Appends the descriptors with the values drawn for them.
     fn drawn(&self) -> impl Iterator<Item = impl Iterator<Item = (&Entry, &[u8])>> {
         let mut first = 0;
         self.descriptors.iter().map(move |entries| {
@@ -147,12 +147,13 @@ fn entry_len((entry, value): (&Entry, &[u8])) -> usize {
     entry.key.len() + if value.is_empty() { 0 } else { with_header(value.len()) }
 }
 
-/// A field with its key and its length before it.
+/// Appends a length-delimited field.
 fn with_header(len: usize) -> usize {
     1 + varint_len(len) + len
 }
 
-/// Seven bits a byte, the lowest first; all but the last byte have their highest bit set.
+/// Appends a varint: seven bits per byte, lowest first; all but the last byte have their highest
+/// bit set.
 fn put_varint(mut number: usize, out: &mut impl BufMut) {
     while number >= 0x80 {
         out.put_u8(number.to_le_bytes()[0] | 0x80);
@@ -168,7 +169,7 @@ const fn varint_len(number: usize) -> usize {
     }
 }
 
-/// An empty text is left out.
+/// Appends a string; an empty one is left out.
 fn text_field(key: u8, text: &[u8], out: &mut impl BufMut) {
     if !text.is_empty() {
         out.put_u8(key);
@@ -177,17 +178,17 @@ fn text_field(key: u8, text: &[u8], out: &mut impl BufMut) {
     }
 }
 
-/// What is read of an answer; decoding skips the rest.
+/// The decoded part of an answer; other fields are skipped.
 #[derive(Clone, PartialEq, Message)]
 struct Answer {
     #[prost(enumeration = "Code", tag = "1")]
     overall_code: i32,
 }
 
-/// Whether an answer allows, of a message with its prefix.
+/// Whether an answer, given with its header, allows the request.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The answer cannot be decoded.
 pub(super) fn allows(answer: &[u8]) -> Result<bool, &'static str> {
     let Some((&[compressed, a, b, c, d], message)) = answer.split_first_chunk() else {
         return Err("an answer without a message");

@@ -1,4 +1,4 @@
-//! The result, for people and for scripts.
+//! The report, as text and as JSON.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::tally::Tally;
 
-/// What is told of the latencies, as shares of the requests that took no longer.
+/// The percentiles reported.
 const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
-/// What a load measured.
+/// The result of a load.
 pub(super) struct Result {
     pub(super) tally: Tally,
-    /// All requests, those before the measurement included.
+    /// All requests, including those before the measurement.
     pub(super) sent: u64,
     /// When the measurement began.
     pub(super) from: Duration,
-    /// CPU time of this process for all requests, where the system tells it.
+    /// CPU time of this process for all requests, if the system reports it.
     pub(super) cpu_ns: Option<u64>,
 }
 
@@ -41,13 +41,13 @@ impl Result {
     }
 }
 
-/// CPU time that this thread, which does all the work, has used.
+/// CPU time of this thread, which does all the work.
 pub(super) fn cpu_ns() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
-/// A line for each thing to know.
+/// The report as text, one line per figure.
 pub(super) fn text(result: &Result) -> String {
     let tally = &result.tally;
     let (requests, seconds) = (tally.requests(), result.seconds());
@@ -68,7 +68,7 @@ pub(super) fn text(result: &Result) -> String {
     text
 }
 
-/// The same as one JSON object.
+/// The report as one JSON object.
 pub(super) fn json(result: &Result) -> String {
     let tally = &result.tally;
     let latencies = QUANTILES.map(|(name, at)| (name.to_owned(), json!(result.quantile_us(at))));

@@ -1,4 +1,4 @@
-//! What came back.
+//! Counts answers, failures and latencies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use hdrhistogram::Histogram;
 
 use super::call::Failure;
 
-/// Figures of a histogram that are right: 3 make every latency right to a thousandth.
+/// Significant digits of the histogram: 3 make every latency exact to a thousandth.
 const FIGURES: u8 = 3;
 
-/// Longer ones count as this.
+/// Longer latencies count as this.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// Everything that is measured of a load.
+/// The counts of one load.
 pub(super) struct Tally {
     pub(super) allowed: u64,
     pub(super) over_limit: u64,
-    /// By what went wrong.
+    /// Failures by cause.
     pub(super) errors: BTreeMap<String, u64>,
-    /// Requests that the service answered, if only with an error.
+    /// Requests that the service answered, with a decision or an error.
     pub(super) answered: u64,
-    /// Nanoseconds of each decided request.
+    /// Nanoseconds per decided request.
     pub(super) latencies: Histogram<u64>,
-    /// When the last one ended.
+    /// When the last request ended.
     pub(super) last: Duration,
 }
 
@@ -46,7 +46,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl Tally {
-    /// Counts a request that ran from `start` to `end`.
+    /// Records a request that ran from `start` to `end`.
     pub(super) fn count(&mut self, outcome: Result<bool, Failure>, start: Duration, end: Duration) {
         self.last = self.last.max(end);
         self.answered += u64::from(!matches!(outcome, Err(Failure::Lost(_))));
@@ -60,7 +60,7 @@ impl Tally {
         self.latencies.saturating_record(ns);
     }
 
-    /// Counts requests without a decision.
+    /// Records requests without a decision.
     pub(super) fn fail(&mut self, why: String, count: u64) {
         *self.errors.entry(why).or_default() += count;
     }

@@ -1,19 +1,19 @@
-//! Values of descriptors that change from request to request: text with patterns in braces.
+//! Values that change from request to request: text with patterns in braces.
 //!
-//! A template is parsed once and drawn for every request, so drawing takes no allocation and no
-//! more than a search: `{zipf:N}` looks its rank up in the cumulated weights.
+//! A template is parsed once and drawn for every request. Drawing allocates nothing and costs at
+//! most one search: `{zipf:N}` looks up its rank in the cumulated weights.
 
 use std::io::Write;
 
 use fastrand::Rng;
 
-/// Numbers of a zipf pattern, each of which takes 8 bytes here.
+/// Ranks of a zipf pattern, at most. Each takes 8 bytes here.
 const ZIPF_MAX: u64 = 10_000_000;
 
-/// The exponent of a zipf pattern that names none.
+/// The default exponent of a zipf pattern.
 const ZIPF_EXPONENT: f64 = 1.1;
 
-/// Braces in braces; a mix of mixes is hard to read long before.
+/// Nesting of braces, at most. A mix of mixes is unreadable long before.
 const DEPTH_MAX: usize = 4;
 
 const FORMS: &str =
@@ -27,13 +27,13 @@ pub(super) struct Template(Vec<Part>);
 enum Part {
     Text(Box<[u8]>),
     Uniform(u64),
-    /// The weights of ranks up to each, cumulated, the last being 1.
+    /// The cumulated weights of the ranks; the last is 1.
     Zipf(Box<[f64]>),
     Seq {
         next: u64,
         end: u64,
     },
-    /// The first with this probability.
+    /// The first with this probability, else the second.
     Mix(f64, Template, Template),
 }
 
@@ -41,7 +41,7 @@ impl Template {
     /// Parses a value.
     ///
     /// # Errors
-    /// What is no pattern, with those that are.
+    /// A pattern is invalid. The message lists the valid ones.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         parse(text, 0)
     }
@@ -66,12 +66,12 @@ impl Template {
     }
 }
 
-/// Writing to memory cannot fail.
+/// Writing to memory does not fail.
 fn number(number: u64, out: &mut Vec<u8>) {
     let _ = write!(out, "{number}");
 }
 
-/// How many ranks come before the one at `at`, of 0 to 1.
+/// The number of ranks whose cumulated weight is below `at`, from 0 to 1.
 fn rank(weights: &[f64], at: f64) -> u64 {
     let rank = weights.partition_point(|weight| *weight <= at);
     rank.min(weights.len() - 1) as u64
@@ -97,7 +97,7 @@ fn parse(text: &str, depth: usize) -> Result<Template, String> {
     Ok(Template(parts))
 }
 
-/// Where the brace that opens `text` is closed.
+/// The position of the brace that closes the one at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -166,7 +166,7 @@ fn mix(rest: &str, depth: usize) -> Result<Part, String> {
     Ok(Part::Mix(share / 100.0, first, second))
 }
 
-/// Where the first bar outside of braces is.
+/// The position of the first bar outside of braces.
 fn bar(values: &str) -> Option<usize> {
     let mut open = 0_usize;
     values.bytes().position(|byte| {

@@ -1,5 +1,5 @@
-//! The log on standard error. A thread of its own writes it, so that a reader who stands still
-//! holds up nobody; what then is too much for the queue is dropped.
+//! Writes the log to standard error from a thread of its own, so that a slow reader delays no
+//! request. Lines that do not fit its queue are dropped.
 
 use std::fmt;
 use std::io::{IsTerminal, stderr};
@@ -11,17 +11,17 @@ use tracing_subscriber::EnvFilter;
 use crate::clock::{Clock, SystemClock, moment};
 use crate::settings::Log;
 
-/// Lines that wait to be written.
+/// Lines queued for writing.
 const WAITING_MAX: usize = 1_024;
 
-/// Starts the log. Dropping what this gives waits a second at most until all is written.
+/// Starts the log. Dropping the returned guard flushes the queue within a second.
 ///
 /// # Errors
-/// What is wrong with the settings, for people.
+/// A setting is wrong. The message is for people.
 pub(super) fn start(log: &Log) -> Result<WorkerGuard, String> {
     let level = log.level.as_str();
-    // What libraries have to say is ours to say in one line, of an outage, or is about callers, who
-    // could fill the log. Who asks for more gets theirs too.
+    // Libraries log at warn only: we report outages in one line of our own, and messages about
+    // callers could fill the log. Directives can enable more.
     let quiet = ["warn", "info"].contains(&level);
     let libraries = ["fred", "h2", "notify", "rustls"].map(|library| format!(",{library}=error"));
     let directives = if quiet { level.to_owned() + &libraries.concat() } else { level.to_owned() };
@@ -30,7 +30,7 @@ pub(super) fn start(log: &Log) -> Result<WorkerGuard, String> {
     let (writer, guard) = queue.finish(stderr());
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let started = if is_json(log) {
-        // No spans: fields stand beside the message, where collectors look for them.
+        // No spans: fields appear beside the message, where collectors look for them.
         let json = lines.json().flatten_event(true).with_current_span(false);
         json.with_span_list(false).try_init()
     } else {
@@ -43,7 +43,7 @@ pub(super) fn is_json(log: &Log) -> bool {
     log.format.is_json(stderr().is_terminal())
 }
 
-/// The line of an error that ends the service.
+/// Logs the error that ends the service.
 pub(super) fn write_error(f: &mut fmt::Formatter<'_>, error: &str) -> fmt::Result {
     let line = json!({
         "timestamp": moment(SystemClock.now_ms()),

@@ -1,4 +1,4 @@
-//! Allowed and rejected by rule.
+//! Counts a replay's decisions by rule.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::decision::LimitResult;
 use crate::service::Answer;
 
-/// Counts a replay's decisions.
+/// The counts of a replay.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     rules: BTreeMap<(String, String), Counts>,
@@ -46,7 +46,7 @@ impl Summary {
         let mut table = String::new();
         let mut line = |name: (&str, &str), counts: [String; 3]| {
             let [allowed, rejected, shadow] = counts;
-            // Writing to a String does not fail.
+            // Writing to a string does not fail.
             let _ = writeln!(
                 table,
                 "{:domain$}  {:rule$}  {allowed:>12}  {rejected:>12}  {shadow:>15}",

@@ -1,4 +1,4 @@
-//! A recorded request: a line of JSON.
+//! Parses a recorded request: one line of JSON.
 
 use serde::Deserialize;
 
