@@ -20,8 +20,8 @@ const WAITING_MAX: usize = 1_024;
 /// A setting is wrong. The message is for people.
 pub(super) fn start(log: &Log) -> Result<WorkerGuard, String> {
     let level = log.level.as_str();
-    // Libraries log at warn only: we report outages in one line of our own, and messages about
-    // callers could fill the log. Directives can enable more.
+    // At warn and info, libraries log errors only: we report outages in one line of our own, and
+    // messages about callers could fill the log. Directives can enable more.
     let quiet = ["warn", "info"].contains(&level);
     let libraries = ["fred", "h2", "notify", "rustls"].map(|library| format!(",{library}=error"));
     let directives = if quiet { level.to_owned() + &libraries.concat() } else { level.to_owned() };
