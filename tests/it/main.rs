@@ -32,6 +32,7 @@ mod redis_ring;
 mod redis_slot;
 mod redis_store;
 mod reference;
+mod refunds;
 mod reload;
 mod script_runs;
 mod secure_link;
