@@ -201,3 +201,23 @@ async fn numbers_beyond_32_bits_are_told_as_the_most_that_fit() {
     assert_eq!(only(&caller, &rest).await.code(), Code::Ok);
     assert_eq!(only(&caller, &rest).await.code(), Code::OverLimit);
 }
+
+#[tokio::test]
+async fn a_name_that_equals_its_rule_s_path_is_a_name_all_the_same() {
+    let served = Served::with_limits(
+        "{domain: edge, descriptors: [\
+         {key: user, rate_limit: {limit: 3, period: 36500d, name: user}}, \
+         {key: path, rate_limit: {limit: 3, period: 36500d}}, \
+         {key: vip, rate_limit: {limit: 9, period: 36500d, replaces: [{name: user}, {name: path}]}}]}",
+    );
+    let caller = served.caller().await;
+    let user = only(&caller, &request("edge").about("user", "a")).await;
+    assert_eq!(limit_of(&user).name, "user");
+    let path = only(&caller, &request("edge").about("path", "a")).await;
+    assert_eq!(limit_of(&path).name, "", "a rule's path is no name");
+    let all = request("edge").about("user", "a").about("path", "a").about("vip", "a");
+    let answer = caller.should(&all.each_taking(2)).await.unwrap();
+    let limited = answer.statuses.iter().map(|status| status.current_limit.is_some());
+    assert_eq!(limited.collect::<Vec<_>>(), [false, true, true], "only a name is replaced");
+    assert_eq!(answer.overall_code(), Code::Ok);
+}

@@ -22,6 +22,9 @@ descriptors:
     share_threshold: true
     detailed_metric: true
     rate_limit: { limit: 9, period: 36500d }
+  - key: named
+    detailed_metric: true
+    rate_limit: { limit: 9, period: 36500d, name: named }
   - key: half
     rate_limit: { limit: 10, period: 36500d }
 ";
@@ -35,6 +38,7 @@ async fn values_stand_in_labels_where_rules_ask_for_it() {
     call(&caller, "edge", "user", "a\"b\\c\nd").await;
     call(&caller, "edge", "user", &"x".repeat(200)).await;
     call(&caller, "edge", "files", "files/a").await;
+    call(&caller, "edge", "named", "alice").await;
     let route = request("edge").about("route", "/login").and("method", "GET").and("user", "bob");
     caller.should(&route).await.unwrap();
     let metrics = metrics(&served);
@@ -44,6 +48,7 @@ async fn values_stand_in_labels_where_rules_ask_for_it() {
     assert_eq!(value("user=alice", "rejected"), Some(1.0));
     assert_eq!(value(r#"user=a\"b\\c\nd"#, "allowed"), Some(1.0));
     assert_eq!(value("per_route/route=/login/method=GET/user", "allowed"), Some(1.0));
+    assert_eq!(value("named/named=alice", "allowed"), Some(1.0), "a name that equals the path");
     assert_eq!(
         value("files=files/*", "allowed"),
         Some(1.0),
