@@ -132,6 +132,23 @@ fn query_takes_hits_gives_them_back_and_only_asks() {
 }
 
 #[test]
+fn query_peeks_at_the_decision_that_a_check_would_get() {
+    let yaml = "{domain: edge, descriptors: [{key: model, quota_mode: true, \
+        rate_limit: {limit: 2, period: 36500d}}]}";
+    let served = Served::with_limits(yaml);
+    assert_eq!(query(&served, &["--hits", "2", "model=a"]).code, 0);
+    let both = ["model=a", "model=b"];
+    let peek = query(&served, &[&["--peek"], &both[..]].concat());
+    assert_eq!((peek.code, peek.out.lines().next()), (0, Some("allowed")), "{}", peek.out);
+    assert_eq!(query(&served, &both).code, 0, "one quota has room");
+    assert_eq!(query(&served, &["model=b"]).code, 0);
+    for args in [&["--peek"][..], &[]] {
+        let said = query(&served, &[args, &both[..]].concat());
+        assert_eq!(said.code, 1, "{args:?}: none has room: {}", said.out);
+    }
+}
+
+#[test]
 fn query_prints_json_for_scripts() {
     let served = Served::with_limits(EDGE);
     let said = query(&served, &["--json", "user=42", "nothing=x"]);
