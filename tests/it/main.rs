@@ -26,6 +26,7 @@ mod log;
 mod lua_and_rust;
 mod memory_store;
 mod outages;
+mod overdraft;
 mod overload;
 mod redis_access;
 mod redis_ring;
