@@ -19,7 +19,7 @@
 --     numbers of groups, all of which together reject it
 --   EXCESS, the hits that do not fit: 0 are refused, OVERDRAFT tests one and takes all, COUNTED takes
 --     them, and gives hits back, though the request is rejected
---   HITS (0 asks)
+--   HITS (0 asks, but for a refund, which is never rejected)
 --   LIMIT hits a period, of a bucket its burst · PERIOD milliseconds
 --   A: of a counter its sub-windows; of a bucket the units that drain a millisecond
 --   B: of a counter a sub-window's milliseconds; of a bucket the units a hit weighs

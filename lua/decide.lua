@@ -28,7 +28,7 @@ while row <= plan_size do
         end
         opened[key] = ask
       end
-      if ask[TESTED] <= ask[CAPACITY] - used[key] or ask[MODE] == REFUND and ask[HITS] > 0 then
+      if ask[TESTED] <= ask[CAPACITY] - used[key] or ask[MODE] == REFUND then
         out[status + 1] = 1
       else
         out[status + 1] = 0

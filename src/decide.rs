@@ -26,7 +26,8 @@ pub struct Ask {
     pub key: Key,
     /// The limit that holds on it.
     pub limit: Limit,
-    /// At most [`crate::limit::HITS_MAX`]; 0 is tested as one and takes none.
+    /// At most [`crate::limit::HITS_MAX`]. 0 takes none and is tested as one, but for a refund, which
+    /// is never rejected.
     pub hits: u64,
     /// What happens with the hits.
     pub mode: Mode,
@@ -139,8 +140,7 @@ impl Ask {
 
     /// Whether the hits fit at `now_ms`.
     pub fn test(&self, state: &State, now_ms: u64) -> bool {
-        let refunds = self.mode == Mode::Refund && self.hits > 0;
-        refunds || self.limit.admits(state, now_ms, self.tested_hits())
+        self.mode == Mode::Refund || self.limit.admits(state, now_ms, self.tested_hits())
     }
 
     /// Moves the counter as the request's outcome has it, and reports it.

@@ -220,12 +220,12 @@ fn add(ask: &mut Ask, other: &Ask, at: usize) -> Result<(), RequestError> {
         if ask.mode == Mode::Refund { -hits } else { hits }
     };
     let sum = signed(ask) + signed(other);
-    ask.mode = match (ask.mode, other.mode) {
-        (Mode::Peek, _) => Mode::Peek,
-        _ if sum < 0 => Mode::Refund,
-        // Both give back nothing: still a refund, tested as every ask of no hits.
-        (Mode::Refund, Mode::Refund) => Mode::Refund,
-        _ => Mode::Take,
+    let gives_back = ask.mode == Mode::Refund || other.mode == Mode::Refund;
+    ask.mode = match ask.mode {
+        Mode::Peek => Mode::Peek,
+        // What is taken and given back at once needs no room.
+        _ if sum < 0 || sum == 0 && gives_back => Mode::Refund,
+        Mode::Take | Mode::Refund => Mode::Take,
     };
     ask.hits = sum.unsigned_abs().min(HITS_MAX);
     Ok(())

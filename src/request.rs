@@ -124,6 +124,15 @@ impl Request {
         self.mode == Mode::Peek
     }
 
+    /// Whether some descriptor gives hits back and none takes any. Those of 0 hits then do not ask
+    /// for room either: a refund is never rejected.
+    fn only_gives_back(&self) -> bool {
+        let takes = |head: &DescriptorHead| !head.refund && head.hits.unwrap_or(self.hits) > 0;
+        self.mode == Mode::Take
+            && self.descriptors.iter().any(|head| head.refund)
+            && !self.descriptors.iter().any(takes)
+    }
+
     fn limit(&self, at: usize) -> Option<&Limit> {
         let found = self.limits.binary_search_by_key(&at, |(of, _)| *of).ok()?;
         Some(&self.limits[found].1)
@@ -250,7 +259,7 @@ impl<'b> Draft<'b> {
     ///
     /// # Errors
     /// Names the field that is.
-    pub fn finish(self) -> Result<Request, RequestError> {
+    pub fn finish(mut self) -> Result<Request, RequestError> {
         if self.request.domain().is_empty() {
             return refuse("domain", "must not be empty");
         }
@@ -258,6 +267,9 @@ impl<'b> Draft<'b> {
             return refuse("descriptors", "must hold at least one");
         }
         self.last_has_entries()?;
+        if self.request.only_gives_back() {
+            self.request.mode = Mode::Refund;
+        }
         Ok(self.request)
     }
 

@@ -307,10 +307,12 @@ mod tests {
             let descriptors = all.iter().map(descriptor).collect();
             let message = RateLimitRequest { domain: domain.clone(), descriptors, hits_addend };
             let request = Request::from_envoy(&message.encode_to_vec(), &Bounds::default()).unwrap();
+            let takes = |(_, hits, refund, _): &Parts| !*refund && *hits != Some(0);
+            let refunds = all.iter().any(|(_, _, refund, _)| *refund) && !all.iter().any(takes);
             let expected = all.iter().map(|(entries, hits, refund, limit)| {
                 let entries = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
                 let hits = hits.unwrap_or(u64::from(hits_addend.max(1))).min(HITS_MAX);
-                let mode = if *refund { Mode::Refund } else { Mode::Take };
+                let mode = if *refund || refunds { Mode::Refund } else { Mode::Take };
                 (entries.collect(), hits, mode, limit.map(u64::from))
             });
             prop_assert_eq!(read_back(&request), (domain.as_str(), expected.collect()));

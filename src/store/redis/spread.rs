@@ -109,7 +109,7 @@ fn tell<'a>(
 
 /// What is tested first, and what is given back after it.
 fn apart(parts: Vec<Part>) -> (Vec<Part>, Vec<Part>) {
-    let is_refund = |ask: &Ask| ask.mode == Mode::Refund && ask.hits > 0;
+    let is_refund = |ask: &Ask| ask.mode == Mode::Refund;
     if !parts.iter().any(|part| part.asks.iter().any(is_refund)) {
         return (parts, Vec::new());
     }
@@ -162,7 +162,9 @@ impl Part {
 
     /// Refunds as the request's outcome has them: what is not given back is only looked at.
     fn settled(self, outcome: Outcome) -> Self {
-        let mode = |ask: &Ask| if outcome.moves(ask, true) { Mode::Refund } else { Mode::Peek };
+        let is_kept = |ask: &Ask| ask.hits > 0 && !outcome.moves(ask, true);
+        // One of 0 hits stays a refund: a read of a full counter would reject the others here.
+        let mode = |ask: &Ask| if is_kept(ask) { Mode::Peek } else { Mode::Refund };
         let asks = self.asks.iter().map(|ask| Ask { mode: mode(ask), ..ask.clone() });
         Self { asks: Arc::new(asks.collect()), ..self }
     }
