@@ -129,7 +129,7 @@ impl<'a, 'r> Draft<'a, 'r> {
             self.plan.matched.push(Matched { descriptor: at, origin, enforcement, ask: None });
         }
         for limit in rule.limits() {
-            if self.replaced.contains(&limit.name()) && limit.name() != rule.path() {
+            if limit.given_name().is_some_and(|name| self.replaced.contains(&name)) {
                 continue;
             }
             let counter = self.counter(descriptor, rule.shared(), limit.key_tail());

@@ -241,10 +241,10 @@ impl Service {
                     snapshot.metrics.overrides(domain.id()).count(result, near);
                     continue;
                 }
-                Origin::Rule(rule, limit) => (rule, limit.name(), limit.id()),
+                Origin::Rule(rule, limit) => (rule, limit.given_name(), limit.id()),
                 Origin::Unlimited(rule) => {
                     let Some(unlimited) = rule.unlimited() else { continue };
-                    (rule, unlimited.name(), unlimited.id())
+                    (rule, unlimited.given_name(), unlimited.id())
                 }
             };
             if rule.tells_values() {

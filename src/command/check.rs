@@ -43,7 +43,7 @@ fn domain_rows(domain: &Domain) -> Vec<Row> {
 
 fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
     if let Some(unlimited) = rule.unlimited() {
-        let flags = flags(&[], rule, unlimited.name());
+        let flags = flags(&[], rule, unlimited.given_name());
         return vec![row(domain, rule.path(), ["unlimited", "-", &flags])];
     }
     if rule.limits().is_empty() && !rule.is_inner() {
@@ -53,7 +53,7 @@ fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
         let limit = one.limit();
         let rate = format!("{} per {}", limit.hits(), period::format(limit.period_ms()));
         let overdraft: &[&str] = if limit.overdraft() { &["overdraft"] } else { &[] };
-        row(domain, rule.path(), [&rate, &algorithm(limit), &flags(overdraft, rule, one.name())])
+        row(domain, rule.path(), [&rate, &algorithm(limit), &flags(overdraft, rule, one.given_name())])
     });
     limits.collect()
 }
@@ -78,7 +78,7 @@ fn algorithm(limit: &Limit) -> String {
     }
 }
 
-fn flags(own: &[&str], rule: &Rule, name: &str) -> String {
+fn flags(own: &[&str], rule: &Rule, given_name: Option<&str>) -> String {
     let mut flags: Vec<String> = own.iter().map(|flag| (*flag).to_owned()).collect();
     let role = rule.role().name();
     let told = [
@@ -88,9 +88,7 @@ fn flags(own: &[&str], rule: &Rule, name: &str) -> String {
         ("hashed", rule.hashes_values()),
     ];
     flags.extend(told.iter().filter(|(_, holds)| *holds).map(|(name, _)| (*name).to_owned()));
-    if name != rule.path() {
-        flags.push(format!("name={name}"));
-    }
+    flags.extend(given_name.map(|name| format!("name={name}")));
     flags.join(" ")
 }
 
@@ -143,6 +141,15 @@ descriptors:
                 "edge    tenant/path    unlimited      -",
             ]
         );
+    }
+
+    #[test]
+    fn a_name_that_equals_the_path_is_told_as_a_name() {
+        let lines = table_of(
+            "{domain: d, descriptors: [{key: k, rate_limit: {limit: 1, period: 1s, name: k}}, \
+             {key: free, rate_limit: {unlimited: true, name: free}}]}",
+        );
+        assert!(lines[1].ends_with("name=k") && lines[2].ends_with("name=free"), "{lines:?}");
     }
 
     #[test]

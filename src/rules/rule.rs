@@ -53,10 +53,19 @@ pub(crate) enum Segment {
     Hash(Box<str>),
 }
 
+/// What answers and metrics call a limit. A name can have the text of a path.
+#[derive(Debug)]
+pub(super) enum Name {
+    /// Its `name` in the limits file.
+    Given(Box<str>),
+    /// Its rule's path, where the limits file gives it no name.
+    Path(Box<str>),
+}
+
 /// A rule that counts nothing and says so: `unlimited: true`.
 #[derive(Debug)]
 pub struct Unlimited {
-    pub(super) name: Box<str>,
+    pub(super) name: Name,
     pub(super) replaces: Box<[Box<str>]>,
     pub(super) id: usize,
 }
@@ -64,7 +73,7 @@ pub struct Unlimited {
 /// One limit of a rule.
 #[derive(Debug)]
 pub struct RuleLimit {
-    pub(super) name: Box<str>,
+    pub(super) name: Name,
     pub(super) replaces: Box<[Box<str>]>,
     pub(super) limit: Limit,
     pub(super) id: usize,
@@ -147,10 +156,10 @@ impl Rule {
         !self.below.is_empty()
     }
 
-    /// The names of its limits, or its own where it is unlimited.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let limits = self.limits().iter().map(RuleLimit::name);
-        limits.chain(self.unlimited().map(Unlimited::name))
+    /// The names that the limits file gives its limits, or itself where it is unlimited.
+    pub(crate) fn given_names(&self) -> impl Iterator<Item = &str> {
+        let limits = self.limits().iter().filter_map(RuleLimit::given_name);
+        limits.chain(self.unlimited().and_then(Unlimited::given_name))
     }
 
     /// The names of the limits that its own ones stand in for.
@@ -185,6 +194,25 @@ impl Kind {
     }
 }
 
+impl Name {
+    pub(super) fn of(given: Option<&str>, path: &str) -> Self {
+        given.map_or_else(|| Self::Path(path.into()), |name| Self::Given(name.into()))
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Given(text) | Self::Path(text) => text,
+        }
+    }
+
+    fn given(&self) -> Option<&str> {
+        match self {
+            Self::Given(name) => Some(name),
+            Self::Path(_) => None,
+        }
+    }
+}
+
 impl Role {
     /// As limits files and tables call it; enforced needs no word.
     pub const fn name(self) -> &'static str {
@@ -199,7 +227,12 @@ impl Role {
 impl Unlimited {
     /// Its `name`, else the rule's path.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.text()
+    }
+
+    /// Its `name` in the limits file, if it has one.
+    pub fn given_name(&self) -> Option<&str> {
+        self.name.given()
     }
 
     /// Its number among all limits of the rule set.
@@ -211,7 +244,12 @@ impl Unlimited {
 impl RuleLimit {
     /// Its `name`, else the rule's path: the metric label `dimension`. Names can repeat.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.text()
+    }
+
+    /// Its `name` in the limits file, if it has one: what `replaces` of other limits can mean.
+    pub fn given_name(&self) -> Option<&str> {
+        self.name.given()
     }
 
     /// The names of the limits that this one stands in for: `replaces`.

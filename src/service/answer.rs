@@ -115,7 +115,7 @@ impl<'s> LimitStatus<'s> {
 
     fn of(matched: &Matched<'s>, decision: &Decision) -> Self {
         let (rule, named) = match matched.origin {
-            Origin::Rule(rule, limit) => (limit.name(), limit.name() != rule.path()),
+            Origin::Rule(_, limit) => (limit.name(), limit.given_name().is_some()),
             Origin::Unlimited(rule) => {
                 (rule.unlimited().map_or(rule.path(), |unlimited| unlimited.name()), false)
             }

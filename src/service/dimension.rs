@@ -4,13 +4,15 @@ use crate::key;
 use crate::request::Request;
 use crate::rules::{Rule, Segment};
 
-/// `tenant=acme/path=/login`, after the limit's own name if it has one. A value over 128 bytes is
-/// told by its hash, as in keys.
-pub(super) fn spell(rule: &Rule, name: &str, request: &Request, descriptor: usize) -> String {
-    let mut text = String::new();
-    if name != rule.path() {
-        text.push_str(name);
-    }
+/// `tenant=acme/path=/login`, after the limit's name if the limits file gives it one. A value over
+/// 128 bytes is told by its hash, as in keys.
+pub(super) fn spell(
+    rule: &Rule,
+    given_name: Option<&str>,
+    request: &Request,
+    descriptor: usize,
+) -> String {
+    let mut text = given_name.unwrap_or_default().to_owned();
     let mut entries = request.descriptor(descriptor).entries;
     for segment in rule.segments() {
         let value = entries.next().map_or("", |(_, value)| value);

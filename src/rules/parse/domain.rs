@@ -85,7 +85,7 @@ impl Draft {
 
     /// Warns of names that `replaces` has and no limit of the domain, whichever file it is in.
     pub(super) fn warn_of_missing_names(&self, errors: &mut LoadErrors) {
-        let limits = self.tree.rules.iter().flat_map(Rule::names);
+        let limits = self.tree.rules.iter().flat_map(Rule::given_names);
         let names: HashSet<&str> = limits.collect();
         for (rule, location) in self.tree.rules.iter().zip(&self.tree.locations) {
             for missing in rule.replaces().filter(|name| !names.contains(name)) {

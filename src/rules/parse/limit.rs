@@ -5,7 +5,7 @@ use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
 use crate::key::Tail;
 use crate::limit::Limit;
-use crate::rules::rule::Kind;
+use crate::rules::rule::{Kind, Name};
 use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
 
 mod spec;
@@ -37,7 +37,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// One mapping under `rate_limit`.
 struct Item {
-    name: Box<str>,
+    name: Name,
     replaces: Box<[Box<str>]>,
     /// `None`: unlimited.
     limit: Option<Limit>,
@@ -112,7 +112,7 @@ fn read_item(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Result<Ite
     let name = name?;
     let replaces = replaces?;
     refuse_itself(&fields, name, &replaces, report)?;
-    Ok(Item { name: name.unwrap_or(path).into(), replaces, limit: limit? })
+    Ok(Item { name: Name::of(name, path), replaces, limit: limit? })
 }
 
 fn refuse_beside_unlimited(
