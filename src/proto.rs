@@ -47,7 +47,10 @@ pub mod envoy {
 /// The descriptors of all of `proto/`, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// Milliseconds, at most 2^53, so that both parts fit.
+/// The longest `google.protobuf.Duration`: 315,576,000,000 s, 10,000 years.
+pub(crate) const DURATION_MAX_MS: u64 = 315_576_000_000_000;
+
+/// Milliseconds, at most [`DURATION_MAX_MS`]: periods are shorter, and answers hold no longer wait.
 #[allow(clippy::cast_possible_wrap)]
 pub(crate) fn duration(ms: u64) -> prost_types::Duration {
     let nanos = i32::try_from(ms % 1_000 * 1_000_000).unwrap_or(0);

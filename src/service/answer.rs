@@ -7,6 +7,7 @@ use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::Limit;
 use crate::plan::{Matched, Origin};
+use crate::proto::DURATION_MAX_MS;
 use crate::rules::{Domain, Rule};
 
 /// The answer to one request, by the rules of one snapshot.
@@ -41,7 +42,8 @@ pub struct LimitStatus<'s> {
     pub enforcement: Enforcement,
     /// The rule that was matched.
     pub matched: Option<&'s Rule>,
-    /// The store's answer; an unlimited rule has room for any hits.
+    /// The store's answer; an unlimited rule has room for any hits. No wait is longer than
+    /// [`DURATION_MAX_MS`], so that all protocols can tell it and tell the same.
     pub status: Status,
 }
 
@@ -128,7 +130,17 @@ impl<'s> LimitStatus<'s> {
             limit: matched.origin.limit().copied(),
             enforcement: matched.enforcement,
             matched: matched.origin.rule(),
-            status: matched.ask.map_or(UNLIMITED, |ask| decision.statuses[ask]),
+            status: matched.ask.map_or(UNLIMITED, |ask| clamped(&decision.statuses[ask])),
         }
+    }
+}
+
+fn clamped(status: &Status) -> Status {
+    let clamp = |wait_ms: u64| wait_ms.min(DURATION_MAX_MS);
+    Status {
+        reset_after_ms: clamp(status.reset_after_ms),
+        retry_after_ms: status.retry_after_ms.map(clamp),
+        delay_ms: clamp(status.delay_ms),
+        ..*status
     }
 }
