@@ -93,6 +93,7 @@ impl Grpc {
     pub fn get_quota(self: Arc<Self>, call: Call<Incoming>) -> Answering {
         self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
             api::GetQuotaResponse {
+                decision: decision(answer).into(),
                 statuses: answer.statuses.iter().map(limit_status).collect(),
                 source: source(answer).into(),
             }
@@ -165,14 +166,17 @@ fn status_of(error: DecideError) -> Status {
 }
 
 fn check_response(answer: &Answer<'_>) -> api::CheckRateLimitResponse {
-    let decision = if answer.allowed { api::Decision::Allowed } else { api::Decision::Rejected };
     api::CheckRateLimitResponse {
-        decision: decision.into(),
+        decision: decision(answer).into(),
         delay: Some(answer.delay_ms).filter(|ms| *ms > 0).map(duration),
         retry_after: answer.retry_after_ms.map(duration),
         source: source(answer).into(),
         statuses: answer.statuses.iter().map(limit_status).collect(),
     }
+}
+
+const fn decision(answer: &Answer<'_>) -> api::Decision {
+    if answer.allowed { api::Decision::Allowed } else { api::Decision::Rejected }
 }
 
 const fn source(answer: &Answer<'_>) -> api::DecisionSource {

@@ -52,7 +52,12 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
         let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
         client.check_rate_limit(request).await.map(tonic::Response::into_inner)
     };
-    answer.map_err(|status| refusal(&status))
+    let answer = answer.map_err(|status| refusal(&status))?;
+    if answer.decision() == Decision::Unspecified {
+        let message = "the service answers without a decision: it is older than this program";
+        return Err(message.to_owned());
+    }
+    Ok(answer)
 }
 
 /// A connection to a service; without one, `instead` says what to do.
@@ -86,12 +91,10 @@ pub(super) fn descriptor(entries: &Entries) -> Descriptor {
     Descriptor { entries: entries.0.iter().map(entry).collect(), hits: None }
 }
 
-/// What a check would have said, from the same statuses.
+/// The same as an answer to a check, which has more fields.
 fn of_quota(quota: GetQuotaResponse) -> CheckRateLimitResponse {
-    let GetQuotaResponse { statuses, source } = quota;
-    let allowed = statuses.iter().all(|status| status.within_limit || status.shadow);
-    let decision = if allowed { Decision::Allowed } else { Decision::Rejected };
-    CheckRateLimitResponse { decision: decision.into(), statuses, source, ..Default::default() }
+    let GetQuotaResponse { decision, statuses, source } = quota;
+    CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
 }
 
 fn ms(duration: ProtoDuration) -> u64 {
