@@ -1,13 +1,36 @@
 -- Token bucket, leaky bucket, GCRA: water that drains. State: a record, the moment and the units
 -- of water then, and in 6 bytes the units that a hit weighed: a limit changed since converts.
+--
+-- An overdraft can leave more than 2^53 - 1 units. Such a debt is kept in `debts` as whole hits and the
+-- units beside them, fewer than a hit weighs; its units in `used` are 2^53 - 1. State: the same 19
+-- bytes, then the hits (7) and the units beside them (6). It is exact because weight * drain is below
+-- 2^53: in `weight` milliseconds `drain` hits drain. Where it is not, units end at 2^53 - 1: such a
+-- limit has no overdraft.
+local WATER_BYTES, DEBT_BYTES = 19, 32
 --@ read
+if debts then debts[key] = nil end
 if raw then
   local at, units, weighed = decode('<I6I7I6', raw)
-  if #raw == 19 then stored_ats[key] = at end
-  if weighed ~= ask[WEIGHT] then
-    units = min(ceil_div(units, max(weighed, 1)) * ask[WEIGHT], HITS_MAX)
+  local weight, hits, rest = ask[WEIGHT], nil, nil
+  if #raw == WATER_BYTES then
+    stored_ats[key] = at
+  elseif #raw == DEBT_BYTES then
+    stored_ats[key] = nil
+    hits, rest = decode('<I7I6', raw, WATER_BYTES + 1)
   end
-  if now > at then
+  if weighed ~= weight then
+    if not hits then
+      hits, rest = ceil_div(units, max(weighed, 1)), 0
+    elseif rest > 0 then
+      hits, rest = min(hits + 1, HITS_MAX), 0
+    end
+    units = hits * weight
+    if units <= HITS_MAX then hits = nil end
+  end
+  if hits and weight * drain > HITS_MAX then units, hits = HITS_MAX, nil end
+  if hits then
+    --@ bucket.drain_debt
+  elseif now > at then
     -- Over 2^53 it is not exact, but more than any water.
     units, at = units - (now - at) * drain, now
     if units < 0 then units = 0 end
@@ -16,15 +39,76 @@ if raw then
 else
   ats[key], used[key] = now, 0
 end
+--@ drain_debt
+if now > at then
+  local elapsed = now - at
+  local turns = floor(elapsed / weight)
+  hits, rest = hits - turns * drain, rest - (elapsed - turns * weight) * drain
+  if rest < 0 then
+    local whole = ceil_div(-rest, weight)
+    hits, rest = hits - whole, rest + whole * weight
+  end
+  at, units = now, 0
+end
+if hits >= 0 then
+  --@ bucket.settle_debt
+end
+--@ settle_debt
+-- A product over 2^53 is not exact, but still over it.
+units = hits * weight + rest
+if units > HITS_MAX then
+  units = HITS_MAX
+  if not debts then debts = {} end
+  debts[key] = { hits, rest }
+end
+--@ owe
+local weight, debt = ask[WEIGHT], debts and debts[key]
+if weight * drain <= HITS_MAX then
+  local hits, rest
+  if debt then
+    hits, rest = debt[1], debt[2]
+  else
+    hits = floor(used[key] / weight)
+    if hits * weight > used[key] then hits = hits - 1 end
+    rest = used[key] - hits * weight
+  end
+  if not debts then debts = {} end
+  debts[key] = { min(hits + ask[HITS], HITS_MAX), rest }
+end
+--@ repay
+local weight, hits, rest = ask[WEIGHT], debt[1] - ask[HITS], debt[2]
+debts[key], units = nil, 0
+if hits >= 0 then
+  --@ bucket.settle_debt
+end
+--@ debt_time
+local turns = floor(hits / drain)
+if turns * drain > hits then turns = turns - 1 end
+local part = ceil_div((hits - turns * drain) * ask[WEIGHT] + rest, drain)
+local time = min(turns * ask[WEIGHT] + part, HITS_MAX)
 --@ clear
 ats[key] = now
 --@ retry
-wait = max(1, ceil_div(max(0, units - (ask[CAPACITY] - ask[TESTED])), drain))
+local room, debt = ask[CAPACITY] - ask[TESTED], debts and debts[key]
+if debt then
+  local hits, rest = debt[1] - room / ask[WEIGHT], debt[2]
+  --@ bucket.debt_time
+  wait = max(1, time)
+else
+  wait = max(1, ceil_div(max(0, units - room), drain))
+end
 --@ report
--- As ceil_div, without a call.
-reset = units / drain
-reset = reset - reset % 1
-if reset * drain < units then reset = reset + 1 end
+local debt = debts and debts[key]
+if debt then
+  local hits, rest = debt[1], debt[2]
+  --@ bucket.debt_time
+  reset = time
+else
+  -- As ceil_div, without a call.
+  reset = units / drain
+  reset = reset - reset % 1
+  if reset * drain < units then reset = reset + 1 end
+end
 resets[key] = reset
 if left > 0 then
   -- The same, but down.
@@ -42,6 +126,8 @@ local life, empty_at = ask[PERIOD], at + resets[key] + EXPIRY_SLACK
 if life < 60000 then life = min(4 * life, 60000) end
 local since = at - at % (life / 4)
 raw = pack('<I6I7I6', at, used[key], ask[WEIGHT])
+local debt = debts and debts[key]
+if debt then raw = raw .. pack('<I7I6', debt[1], debt[2]) end
 lasts = stored and stored >= since and stored < since + life / 4 and empty_at <= since + life
 expires = at + life
 if expires < empty_at then expires = empty_at end

@@ -53,7 +53,12 @@ while row <= plan_size do
         if passes or ask[EXCESS] == OVERDRAFT and not takes_nothing or ask[EXCESS] == COUNTED then
           if not drain and algorithm ~= FIXED_WINDOW then notes[algorithm](key, ask) end
           units = units + ask[TAKEN]
-          if units > HITS_MAX then units = HITS_MAX end
+          if units > HITS_MAX then
+            if drain then
+              --@ bucket.owe
+            end
+            units = HITS_MAX
+          end
           used[key], moved[key] = units, ask
         end
       elseif mode == REFUND and ask[HITS] > 0 and units > 0
@@ -62,7 +67,12 @@ while row <= plan_size do
           refunds[algorithm](key, ask)
           units = used[key]
         else
-          units = max(0, units - ask[TAKEN])
+          local debt = drain and debts and debts[key]
+          if debt then
+            --@ bucket.repay
+          else
+            units = max(0, units - ask[TAKEN])
+          end
           if units == 0 then
             if drain then
               --@ bucket.clear

@@ -7,7 +7,7 @@ if not replay then
 end
 -- An ask with what follows from it: hits in the units that its counter is kept in (a hit of a bucket
 -- weighs more than one), what of them is tested and what taken. Overdraft tests for one hit, and so
--- does an ask for none. A product over 2^53 is only compared and cut to the most.
+-- does an ask for none. A product over 2^53 is only compared.
 local WEIGHT, CAPACITY, TESTED, TAKEN, DRAIN = 10, 11, 12, 13, 14
 local asks, has_logs, has_counters, has_quotas = {}, false, false, false
 for at = 1, #ARGV[3] / ASK_BYTES do
@@ -18,7 +18,7 @@ for at = 1, #ARGV[3] / ASK_BYTES do
   local tested = weight
   if excess ~= OVERDRAFT and hits > 0 then tested = hits * weight end
   asks[at] = { algorithm, mode, role, excess, hits, limit, period, a, b,
-    weight, limit * weight, tested, min(hits * weight, HITS_MAX), drain }
+    weight, limit * weight, tested, hits * weight, drain }
   if role >= QUOTA then has_quotas = true end
   if algorithm == LOG then
     has_logs = true
@@ -40,6 +40,8 @@ local none, room = {}, min(#KEYS, VALUES_MAX)
 local opened, moved = { spread(none, 1, room) }, { spread(none, 1, room) }
 local used, resets = { spread(none, 1, room) }, { spread(none, 1, room) }
 local ats, stored_ats = { spread(none, 1, room) }, { spread(none, 1, room) }
+-- Of buckets in debt; bucket.lua says what.
+local debts
 -- States that are not one amount are read by `opens`, have hits noted by `notes` and given back by
 -- `refunds`, are spelled by `stores`, and `retries` has the wait for an ask that does not fit. Of
 -- `stores` the writing gets the bytes, nil where they are written already; whether the expiry that is

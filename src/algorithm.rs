@@ -14,7 +14,7 @@ mod sliding_window_log;
 mod state;
 
 pub use sliding_window_log::Log;
-pub use state::{Record, State, Water};
+pub use state::{Debt, Record, State, Water};
 
 use crate::limit::{HITS_MAX, Limit, Shape};
 
@@ -59,19 +59,22 @@ impl Limit {
     /// Single hits that fit at `now_ms`.
     pub fn remaining(&self, state: &State, now_ms: u64) -> u64 {
         match self.shape() {
-            Shape::Bucket(bucket) => bucket.remaining(state.water(), now_ms),
+            Shape::Bucket(bucket) => bucket.remaining(state, now_ms),
             Shape::FixedWindow | Shape::SlidingWindowLog | Shape::SlidingWindowCounter(_) => {
-                self.hits().saturating_sub(self.used(state, now_ms))
+                self.hits().saturating_sub(self.used_hits(state, now_ms))
             }
         }
     }
 
     /// Hits that count at `now_ms`; a started one of a bucket counts as whole.
     pub fn used_hits(&self, state: &State, now_ms: u64) -> u64 {
-        let used = self.used(state, now_ms);
         match self.shape() {
-            Shape::Bucket(bucket) => used.div_ceil(bucket.weight),
-            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::SlidingWindowCounter(_) => used,
+            Shape::FixedWindow => fixed_window::used(self.period_ms(), state.window(), now_ms),
+            Shape::SlidingWindowLog => {
+                state.log().map_or(0, |log| log.used(self.period_ms(), now_ms))
+            }
+            Shape::SlidingWindowCounter(windows) => windows.used(state.records(), now_ms),
+            Shape::Bucket(bucket) => bucket.used(state, now_ms),
         }
     }
 
@@ -86,7 +89,7 @@ impl Limit {
                 state.log().map_or(0, |log| log.reset_after_ms(self.period_ms(), now_ms))
             }
             Shape::SlidingWindowCounter(windows) => windows.reset_after_ms(state.records(), now_ms),
-            Shape::Bucket(bucket) => bucket.reset_after_ms(state.water(), now_ms),
+            Shape::Bucket(bucket) => bucket.reset_after_ms(state, now_ms),
         }
     }
 
@@ -107,7 +110,7 @@ impl Limit {
             Shape::SlidingWindowCounter(windows) => {
                 windows.retry_after_ms(state.records(), now_ms, self.hits() - hits)
             }
-            Shape::Bucket(bucket) => bucket.retry_after_ms(state.water(), now_ms, hits),
+            Shape::Bucket(bucket) => bucket.retry_after_ms(state, now_ms, hits),
         })
     }
 
@@ -123,19 +126,8 @@ impl Limit {
         self.reset_after_ms(state, now_ms) + ahead_ms
     }
 
-    fn used(&self, state: &State, now_ms: u64) -> u64 {
-        match self.shape() {
-            Shape::FixedWindow => fixed_window::used(self.period_ms(), state.window(), now_ms),
-            Shape::SlidingWindowLog => {
-                state.log().map_or(0, |log| log.used(self.period_ms(), now_ms))
-            }
-            Shape::SlidingWindowCounter(windows) => windows.used(state.records(), now_ms),
-            Shape::Bucket(bucket) => bucket.level(state.water(), now_ms).units,
-        }
-    }
-
     fn is_unused(&self, state: &State, now_ms: u64) -> bool {
-        matches!(state, State::Fresh) || self.used(state, now_ms) == 0
+        matches!(state, State::Fresh) || self.used_hits(state, now_ms) == 0
     }
 }
 

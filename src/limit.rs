@@ -172,6 +172,14 @@ impl fmt::Display for LimitError {
 
 impl std::error::Error for LimitError {}
 
+impl Bucket {
+    /// Whether a debt of any size is counted exactly. The arithmetic splits it into `drain` hits,
+    /// which drain in `weight` milliseconds, and a rest of less than `drain * weight` units.
+    pub(crate) const fn counts_debts(&self) -> bool {
+        self.drain as u128 * self.weight as u128 <= HITS_MAX as u128
+    }
+}
+
 fn refuse<T>(field: &'static str, message: impl Into<String>) -> Result<T, LimitError> {
     Err(LimitError { field, message: message.into() })
 }
@@ -360,7 +368,16 @@ fn bucket_shape(spec: &LimitSpec) -> Result<Shape, LimitError> {
         let message = format!("{burst} times {weight}, the weight of a hit, does not fit 53 bits");
         return refuse("burst", message);
     }
-    Ok(Shape::Bucket(Bucket { burst, drain, weight }))
+    let bucket = Bucket { burst, drain, weight };
+    if spec.overdraft && !bucket.counts_debts() {
+        let message = format!(
+            "a debt would not be counted exactly: limit and period, divided by what they have in \
+             common, are {drain} and {weight}, and their product does not fit 53 bits; use a rounder \
+             limit or period"
+        );
+        return refuse("overdraft", message);
+    }
+    Ok(Shape::Bucket(bucket))
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {

@@ -4,6 +4,7 @@
 //! a log has a header before them. Lua reads and writes the same bytes with `struct`.
 
 use super::sliding_window_log::Log;
+use crate::limit::HITS_MAX;
 
 /// An amount at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,19 @@ pub struct Water {
     pub weight: u64,
 }
 
+/// A bucket's content of more than 2^53 - 1 units, and when it was right: what overdrafts leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debt {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Whole hits, at most [`HITS_MAX`].
+    pub hits: u64,
+    /// Units beside them, less than a hit weighs.
+    pub units: u64,
+    /// What a hit weighed when they were counted.
+    pub weight: u64,
+}
+
 /// The state of one counter; each algorithm has its own variant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
@@ -39,6 +53,8 @@ pub enum State {
     SubWindows(Vec<Record>),
     /// A bucket.
     Water(Water),
+    /// A bucket with more water than its units can say. Rare, so that it is no part of the others' size.
+    Debt(Box<Debt>),
 }
 
 impl State {
@@ -55,6 +71,13 @@ impl State {
                 push_record(&mut bytes, Record { at_ms: water.at_ms, amount: water.units });
                 bytes.extend_from_slice(&water.weight.to_le_bytes()[..6]);
             }
+            // As a bucket that is as full as units can say, which is how versions that know no debts read it.
+            Self::Debt(debt) => {
+                push_record(&mut bytes, Record { at_ms: debt.at_ms, amount: HITS_MAX });
+                bytes.extend_from_slice(&debt.weight.to_le_bytes()[..6]);
+                bytes.extend_from_slice(&debt.hits.to_le_bytes()[..7]);
+                bytes.extend_from_slice(&debt.units.to_le_bytes()[..6]);
+            }
             Self::Log(log) => log.encode(&mut bytes),
         }
         bytes
@@ -68,15 +91,12 @@ impl State {
             Self::Log(log) => log.moment_ms(),
             Self::SubWindows(records) => records.last().map_or(0, |newest| newest.at_ms),
             Self::Water(water) => water.at_ms,
+            Self::Debt(debt) => debt.at_ms,
         }
     }
 
     pub(super) fn window(&self) -> Option<Record> {
         if let Self::Window(record) = self { Some(*record) } else { None }
-    }
-
-    pub(super) fn water(&self) -> Option<Water> {
-        if let Self::Water(water) = self { Some(*water) } else { None }
     }
 
     pub(super) fn records(&self) -> &[Record] {
@@ -94,7 +114,9 @@ impl State {
         }
         match self {
             Self::SubWindows(records) => records,
-            Self::Fresh | Self::Window(_) | Self::Log(_) | Self::Water(_) => unreachable!(),
+            Self::Fresh | Self::Window(_) | Self::Log(_) | Self::Water(_) | Self::Debt(_) => {
+                unreachable!()
+            }
         }
     }
 
@@ -105,7 +127,11 @@ impl State {
         }
         match self {
             Self::Log(log) => log,
-            Self::Fresh | Self::Window(_) | Self::SubWindows(_) | Self::Water(_) => unreachable!(),
+            Self::Fresh
+            | Self::Window(_)
+            | Self::SubWindows(_)
+            | Self::Water(_)
+            | Self::Debt(_) => unreachable!(),
         }
     }
 }

@@ -28,6 +28,9 @@ use crate::draw::{draw_spec, redraw_numbers};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::store_on;
 
+/// What a bucket takes that owes more than 2^53 units; any other takes 19.
+const DEBT_BYTES: usize = 32;
+
 /// Both stores, and what the run has met so far.
 struct SideBySide {
     memory: MemoryStore,
@@ -45,6 +48,8 @@ struct Seen {
     never: u64,
     delayed: u64,
     debts: u64,
+    /// Buckets that owe more than 2^53 units.
+    long_debts: u64,
     log_bytes_max: usize,
     /// Runs in which a counter was asked more than once.
     shared: u64,
@@ -139,6 +144,8 @@ impl Seen {
         if ask.limit.algorithm() == Algorithm::SlidingWindowLog {
             self.log_bytes_max = self.log_bytes_max.max(bytes);
         }
+        let is_bucket = matches!(ask.limit.shape(), Shape::Bucket(_));
+        self.long_debts += u64::from(is_bucket && bytes == DEBT_BYTES);
     }
 
     /// A run of thousands of steps that lacks one of these tests less than it claims.
@@ -147,6 +154,7 @@ impl Seen {
         assert!(self.allowed > 10 * some && self.rejected > 10 * some, "{self:?}");
         // Drawn in episodes: their number varies widely from seed to seed.
         assert!(self.never > some / 10 && self.delayed > 0 && self.debts > 0, "{self:?}");
+        assert!(self.long_debts > 0, "{self:?}");
         assert!(self.log_bytes_max > 40 * 13, "{self:?}");
         assert!(self.shared > 10 * some && self.refunded > some, "{self:?}");
     }
