@@ -53,7 +53,11 @@ fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
         let limit = one.limit();
         let rate = format!("{} per {}", limit.hits(), period::format(limit.period_ms()));
         let overdraft: &[&str] = if limit.overdraft() { &["overdraft"] } else { &[] };
-        row(domain, rule.path(), [&rate, &algorithm(limit), &flags(overdraft, rule, one.given_name())])
+        row(
+            domain,
+            rule.path(),
+            [&rate, &algorithm(limit), &flags(overdraft, rule, one.given_name())],
+        )
     });
     limits.collect()
 }

@@ -3,6 +3,7 @@
 
 mod envoy;
 mod hostile;
+mod quota;
 mod refused;
 mod told;
 mod worst;

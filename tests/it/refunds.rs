@@ -24,8 +24,7 @@ struct Scene {
 impl Scene {
     async fn on(store: &str) -> Self {
         let count = STORES.iter().position(|name| *name == store).unwrap();
-        let servers: Vec<_> =
-            (0..count).map(|_| RedisServer::start(Version::Redis70)).collect();
+        let servers: Vec<_> = (0..count).map(|_| RedisServer::start(Version::Redis70)).collect();
         let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
         let url = if count == 0 { store.to_owned() } else { urls.join(",") };
         let served = Served::with(&[LIMITS], &["--store", &url, "--store-timeout", "10s"]);
@@ -87,7 +86,8 @@ async fn an_envoy_call_that_only_gives_back_is_never_rejected() {
         let asking = about_full(user("a").taking(1).giving_back());
         assert_eq!(scene.codes(&asking).await, [Code::Ok; 5], "{store}: they only ask");
         assert_eq!(scene.left(["a", "b1"]).await, [3, 0], "{store}");
-        let negative = user("a").taking(1).giving_back().about("user", "b1").taking(0).giving_back();
+        let negative =
+            user("a").taking(1).giving_back().about("user", "b1").taking(0).giving_back();
         assert_eq!(scene.codes(&negative).await, [Code::Ok; 2], "{store}: no negative hits");
         assert_eq!(scene.left(["a", "b1"]).await, [4, 0], "{store}");
     }
