@@ -11,26 +11,11 @@ local WATER_BYTES, DEBT_BYTES = 19, 32
 if debts then debts[key] = nil end
 if raw then
   local at, units, weighed = decode('<I6I7I6', raw)
-  local weight, hits, rest = ask[WEIGHT], nil, nil
-  if #raw == WATER_BYTES then
-    stored_ats[key] = at
-  elseif #raw == DEBT_BYTES then
-    stored_ats[key] = nil
-    hits, rest = decode('<I7I6', raw, WATER_BYTES + 1)
+  if #raw == WATER_BYTES then stored_ats[key] = at end
+  if weighed ~= ask[WEIGHT] or #raw == DEBT_BYTES then
+    --@ bucket.convert
   end
-  if weighed ~= weight then
-    if not hits then
-      hits, rest = ceil_div(units, max(weighed, 1)), 0
-    elseif rest > 0 then
-      hits, rest = min(hits + 1, HITS_MAX), 0
-    end
-    units = hits * weight
-    if units <= HITS_MAX then hits = nil end
-  end
-  if hits and weight * drain > HITS_MAX then units, hits = HITS_MAX, nil end
-  if hits then
-    --@ bucket.drain_debt
-  elseif now > at then
+  if now > at then
     -- Over 2^53 it is not exact, but more than any water.
     units, at = units - (now - at) * drain, now
     if units < 0 then units = 0 end
@@ -38,6 +23,21 @@ if raw then
   ats[key], used[key] = at, units
 else
   ats[key], used[key] = now, 0
+end
+--@ convert
+-- Leaves a debt drained, and other water as it was then.
+local weight, hits, rest = ask[WEIGHT], ceil_div(units, max(weighed, 1)), 0
+if #raw == DEBT_BYTES then
+  stored_ats[key] = nil
+  hits, rest = decode('<I7I6', raw, WATER_BYTES + 1)
+  if weighed ~= weight and rest > 0 then hits, rest = min(hits + 1, HITS_MAX), 0 end
+end
+units = hits * weight + rest
+if units > HITS_MAX then
+  units = HITS_MAX
+  if weight * drain <= HITS_MAX then
+    --@ bucket.drain_debt
+  end
 end
 --@ drain_debt
 if now > at then
@@ -89,18 +89,17 @@ local time = min(turns * ask[WEIGHT] + part, HITS_MAX)
 --@ clear
 ats[key] = now
 --@ retry
-local room, debt = ask[CAPACITY] - ask[TESTED], debts and debts[key]
-if debt then
-  local hits, rest = debt[1] - room / ask[WEIGHT], debt[2]
+local room = ask[CAPACITY] - ask[TESTED]
+if debts and debts[key] then
+  local hits, rest = debts[key][1] - room / ask[WEIGHT], debts[key][2]
   --@ bucket.debt_time
   wait = max(1, time)
 else
   wait = max(1, ceil_div(max(0, units - room), drain))
 end
 --@ report
-local debt = debts and debts[key]
-if debt then
-  local hits, rest = debt[1], debt[2]
+if debts and debts[key] then
+  local hits, rest = debts[key][1], debts[key][2]
   --@ bucket.debt_time
   reset = time
 else
@@ -126,8 +125,7 @@ local life, empty_at = ask[PERIOD], at + resets[key] + EXPIRY_SLACK
 if life < 60000 then life = min(4 * life, 60000) end
 local since = at - at % (life / 4)
 raw = pack('<I6I7I6', at, used[key], ask[WEIGHT])
-local debt = debts and debts[key]
-if debt then raw = raw .. pack('<I7I6', debt[1], debt[2]) end
+if debts and debts[key] then raw = raw .. pack('<I7I6', debts[key][1], debts[key][2]) end
 lasts = stored and stored >= since and stored < since + life / 4 and empty_at <= since + life
 expires = at + life
 if expires < empty_at then expires = empty_at end
