@@ -111,7 +111,8 @@ async fn replicas_are_restarted_one_after_the_other_and_no_request_fails() {
     answered(&envoy, 200).await;
     let samples = load.stop();
     assert!(samples.all_answered(), "{:?}", samples.errors().first());
-    let served = Served::with(&[&limits(STAYS)], &["--store", &redis.url()]);
+    let args = ["--store", &redis.url(), "--store-timeout", "10s"];
+    let served = Served::with(&[&limits(STAYS)], &args);
     let left = served.caller().await.remaining(&request("edge").about("user", "a")).await;
     assert_eq!(left, STAYS - samples.0.len() as u64, "each was counted once");
 }
