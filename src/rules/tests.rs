@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use super::Switches;
 use super::parse::parse;
 use super::*;
+use crate::clock::Stopwatch;
 
 fn rules(text: &str) -> RuleSet {
     parse(&[("edge.yaml".into(), text.into())], Switches::default()).unwrap()
@@ -155,4 +158,45 @@ fn a_limit_is_named_by_its_name_or_its_path() {
     let rule = rules.domain("d").unwrap().find([("k", "404")]).unwrap();
     let names: Vec<&str> = rule.limits().iter().map(RuleLimit::name).collect();
     assert_eq!(names, ["k=404", "daily"]);
+}
+
+/// Rules for so many wildcards of one key, each spelt from its number.
+fn wildcards(count: usize, spelt: impl Fn(usize) -> String) -> RuleSet {
+    let rule = |at| format!("- {{key: user, value: \"{}\"}}\n", spelt(at));
+    rules(&format!("domain: edge\ndescriptors:\n{}", (0..count).map(rule).collect::<String>()))
+}
+
+/// The shortest of some lookups of a value that no wildcard matches.
+fn lookup_time(rules: &RuleSet, value: &str) -> Duration {
+    let domain = rules.domain("edge").unwrap();
+    let timed = |_| {
+        let watch = Stopwatch::start();
+        assert!(domain.find([("user", value)]).is_none());
+        watch.elapsed()
+    };
+    (0..20).map(timed).min().unwrap()
+}
+
+#[test]
+fn a_lookup_of_a_long_value_takes_as_long_for_a_thousand_wildcards_as_for_ten() {
+    let inner_stars = |count| wildcards(count, |at| format!("*a{at:04}*"));
+    let value = "a".repeat(4_096);
+    let (ten, thousand) =
+        (lookup_time(&inner_stars(10), &value), lookup_time(&inner_stars(1_000), &value));
+    assert!(thousand < 10 * ten, "{ten:?} for ten, {thousand:?} for a thousand");
+}
+
+#[test]
+fn ten_thousand_wildcards_of_one_key_load_and_are_found() {
+    let all = wildcards(10_000, |at| match at % 4 {
+        0 => format!("u{at:04}*"),
+        1 => format!("*{at:04}u"),
+        2 => format!("*-{at:04}-*"),
+        _ => format!("v*-{at:04}-*w"),
+    });
+    assert_eq!(found(&all, "user=u0400-1"), "user=u0400*");
+    assert_eq!(found(&all, "user=1-0401u"), "user=*0401u");
+    assert_eq!(found(&all, "user=1-0402-1"), "user=*-0402-*");
+    assert_eq!(found(&all, "user=v1-0403-1w"), "user=v*-0403-*w");
+    assert_eq!(found(&all, "user=u0402"), "");
 }
