@@ -6,9 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use tidegate::store::redis::ring::Ring;
 
 use crate::support::client::{Caller, Request, Served, request};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{RedisServer, Version};
+use crate::support::stores::DEADLINE;
 
 const TENANTS: u64 = 40;
 const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
@@ -153,4 +158,51 @@ async fn quotas_on_several_servers_reject_together_and_take_where_they_have_room
         }
         assert!(!caller.allows(&both).await, "models {first} and {second} are over");
     }
+}
+
+/// Waits until a request is allowed; a denial that is kept for a minute ends the test.
+async fn allowed_in_the_end(caller: &Caller, request: &Request) {
+    let allowed = async {
+        while !caller.allows(request).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, allowed).await.expect("a denial that no longer holds ends");
+}
+
+/// A tenant whose counters are on another server than everyone's, and which server that is.
+fn tenant_apart(names: &[String]) -> (u64, usize) {
+    let ring = Ring::new(names).unwrap();
+    let server_of = |tenant| ring.server_of(format!("edge,tenant={tenant}").as_bytes());
+    let tenant = (0..TENANTS).find(|t| server_of(*t) != ring.server_of(b"edge")).unwrap();
+    (tenant, server_of(tenant))
+}
+
+#[tokio::test]
+async fn hits_that_were_given_back_are_not_denied_by_another_replica() {
+    const SINGLE: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
+        {key: tenant, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}, \
+        {key: everyone, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
+    let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
+    let proxies = [&servers[0], &servers[1]].map(|server| Proxy::before(server.addr()));
+    let urls = proxies.each_ref().map(Proxy::url).join(",");
+    let args = ["--store", &urls, "--store-timeout", "10s", "--deny-cache-ttl", "1m"];
+    let replicas = [Served::with(&[SINGLE], &args), Served::with(&[SINGLE], &args)];
+    let (first, second) = (replicas[0].caller().await, replicas[1].caller().await);
+    let (tenant, server) = tenant_apart(&proxies.each_ref().map(|p| p.addr().to_string()));
+    let everyone = request("edge").about("everyone", "");
+
+    // The tenant is full, and the server that says so answers late: meanwhile the other one has
+    // taken what it will have to give back.
+    assert!(first.allows(&request("edge").about("tenant", tenant.to_string())).await);
+    proxies[server].set(Mode::Stall);
+    let spread = tokio::spawn(async move { first.allows(&both(tenant)).await });
+    while second.remaining(&everyone).await > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!second.allows(&everyone).await);
+    proxies[server].set(Mode::Pass);
+    assert!(!spread.await.unwrap());
+    assert_eq!(second.remaining(&everyone).await, 1, "given back");
+    allowed_in_the_end(&second, &everyone).await;
 }
