@@ -7,8 +7,7 @@
 //!
 //! A [`RuleSet`] is an immutable snapshot: a reload makes a new one and the old one stays whole
 //! for the requests that still read it. Everything that a request needs in text (paths, names) is
-//! spelt when the set is built, so that [`Domain::find`] hashes and compares, and allocates
-//! nothing. The maps are seeded at random: callers cannot choose values that collide.
+//! spelt when the set is built, so that [`Domain::find`] hashes and compares. The maps are seeded at random: callers cannot choose values that collide.
 //!
 //! [`parse`] builds rule sets from files and reports every mistake at once. Here is no IO.
 
@@ -21,6 +20,7 @@ pub mod parse;
 pub mod reload;
 mod rule;
 mod tree;
+mod wildcard;
 
 use parse::LoadError;
 pub(crate) use rule::Segment;
@@ -167,8 +167,9 @@ impl Domain {
 
     /// The rule at which these entries, (key, value) in order, end; `None` where none matches.
     ///
-    /// Takes one or two hash lookups an entry, however many rules there are, and besides looks
-    /// at the wildcards of the entry's key one by one. Never allocates.
+    /// Takes one or two hash lookups an entry, however many rules there are. Where the entry's key
+    /// has wildcards, it reads the value besides: a few times, or once for all where there are many.
+    /// Allocates nothing but what such a lookup needs, once a thread.
     pub fn find<'a>(&self, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<&Rule> {
         let mut level = &self.root;
         let mut found = None;

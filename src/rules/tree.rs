@@ -4,8 +4,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use rapidhash::fast::RandomState;
 
-/// The most wildcards for one key at one level: a request may have to look at each.
-pub(super) const WILDCARDS_MAX: usize = 1_000;
+use super::wildcard::{Covered, Refused, Unfit, Wildcard, Wildcards};
 
 type Map<V> = HashMap<Box<str>, V, RandomState>;
 
@@ -19,7 +18,7 @@ pub(super) struct Level {
 #[derive(Debug, Default)]
 struct Values {
     exact: Map<usize>,
-    wildcards: Vec<(Wildcard, usize)>,
+    wildcards: Option<Box<Wildcards>>,
     any: Option<usize>,
 }
 
@@ -34,27 +33,6 @@ pub(super) enum Pattern {
     Wildcard(Wildcard),
 }
 
-/// Why a rule cannot stand at a level.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// The rule of this index matches the same values.
-    Duplicate(usize),
-    /// The key has [`WILDCARDS_MAX`] wildcards already.
-    TooManyWildcards,
-}
-
-/// A text in which each `*` stands for any characters, also none.
-///
-/// Kept as the pieces between the stars: the first must begin the value, the last must end it,
-/// and each one between is looked for behind the one before. The earliest find is always right,
-/// because it leaves most to those that follow.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wildcard {
-    first: Box<str>,
-    middle: Box<[Box<str>]>,
-    last: Box<str>,
-}
-
 impl Level {
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -66,18 +44,17 @@ impl Level {
         if let Some(&index) = values.exact.get(value) {
             return Some(index);
         }
-        let matching = values.wildcards.iter().find(|(wildcard, _)| wildcard.matches(value));
-        matching.map(|&(_, index)| index).or(values.any)
+        let wildcards = values.wildcards.as_deref();
+        wildcards.and_then(|wildcards| wildcards.find(value)).or(values.any)
     }
 
-    /// Adds a rule, unless there is one for the same values. Returns an earlier wildcard's rule that
-    /// leaves it no value.
+    /// Adds a rule behind all others, unless there is one for the same values.
     pub(super) fn insert(
         &mut self,
         key: &str,
         pattern: Pattern,
         index: usize,
-    ) -> Result<Option<usize>, Refused> {
+    ) -> Result<(), Refused> {
         let values = self.keys.entry(key.into()).or_default();
         match pattern {
             Pattern::Any => match values.any {
@@ -90,28 +67,18 @@ impl Level {
                     free.insert(index);
                 }
             },
-            Pattern::Wildcard(wildcard) => return values.insert_wildcard(wildcard, index),
+            Pattern::Wildcard(wildcard) => {
+                values.wildcards.get_or_insert_default().add(wildcard, index)?;
+            }
         }
-        Ok(None)
+        Ok(())
     }
-}
 
-impl Values {
-    fn insert_wildcard(
-        &mut self,
-        wildcard: Wildcard,
-        index: usize,
-    ) -> Result<Option<usize>, Refused> {
-        if let Some(&(_, earlier)) = self.wildcards.iter().find(|(same, _)| *same == wildcard) {
-            return Err(Refused::Duplicate(earlier));
-        }
-        if self.wildcards.len() >= WILDCARDS_MAX {
-            return Err(Refused::TooManyWildcards);
-        }
-        let covers = |(earlier, _): &&(Wildcard, usize)| earlier.covers(&wildcard);
-        let covering = self.wildcards.iter().find(covers).map(|&(_, index)| index);
-        self.wildcards.push((wildcard, index));
-        Ok(covering)
+    /// Prepares the wildcards for lookups, once all rules are there: for each key, the rules that no
+    /// value reaches, or why that cannot be.
+    pub(super) fn finish(&mut self) -> impl Iterator<Item = Result<Vec<Covered>, Unfit>> {
+        let wildcards = self.keys.values_mut().filter_map(|values| values.wildcards.as_deref_mut());
+        wildcards.map(Wildcards::finish)
     }
 }
 
@@ -122,111 +89,5 @@ impl Pattern {
             return Self::Any;
         }
         Wildcard::new(value).map_or_else(|| Self::Exact(value.into()), Self::Wildcard)
-    }
-}
-
-impl Wildcard {
-    /// `None` where the text has no star.
-    fn new(text: &str) -> Option<Self> {
-        let (first, rest) = text.split_once('*')?;
-        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let middle = middle.split('*').filter(|piece| !piece.is_empty()).map(Box::from).collect();
-        Some(Self { first: first.into(), middle, last: last.into() })
-    }
-
-    /// Whether it matches all that `other` does: it does if it matches `other` as it is written, for
-    /// a star of `other` can only meet a star here, which takes all that could stand there.
-    fn covers(&self, other: &Self) -> bool {
-        let ends = |piece: &str| piece.to_owned() + "*";
-        let middle: String = other.middle.iter().map(|piece| ends(piece)).collect();
-        self.matches(&(ends(&other.first) + &middle + &other.last))
-    }
-
-    fn matches(&self, value: &str) -> bool {
-        let inner = value.strip_prefix(&*self.first).and_then(|v| v.strip_suffix(&*self.last));
-        let Some(mut inner) = inner else { return false };
-        for piece in &self.middle {
-            match inner.split_once(&**piece) {
-                Some((_, rest)) => inner = rest,
-                None => return false,
-            }
-        }
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn matches(pattern: &str, value: &str) -> bool {
-        Wildcard::new(pattern).unwrap().matches(value)
-    }
-
-    #[test]
-    fn a_star_stands_for_any_characters_also_none() {
-        for value in ["vip-", "vip-7", "vip-*", "vip-ö"] {
-            assert!(matches("vip-*", value), "{value}");
-        }
-        for value in ["", "vip", "a-vip-7"] {
-            assert!(!matches("vip-*", value), "{value}");
-        }
-        assert!(matches("*", ""));
-    }
-
-    #[test]
-    fn stars_stand_anywhere() {
-        assert!(matches("*.example.com", "a.example.com"));
-        assert!(matches("/v*/users/*/posts", "/v1/users/7/posts"));
-        assert!(!matches("/v*/users/*/posts", "/v1/users/posts"));
-        assert!(matches("*b*c*", "abxc"));
-        assert!(!matches("*b*c*", "acxb"));
-    }
-
-    #[test]
-    fn pieces_never_share_characters() {
-        assert!(!matches("ab*ba", "aba"));
-        assert!(matches("ab*ba", "abba"));
-        assert!(!matches("*aa*aa*", "aaa"));
-        assert!(!matches("a*a*a", "aa"));
-    }
-
-    #[test]
-    fn the_earliest_piece_leaves_most_to_the_next() {
-        assert!(matches("*ab*b", "abab"));
-        assert!(matches("a*bc*d", "abcbcxd"));
-    }
-
-    #[test]
-    fn a_run_of_stars_is_one_star() {
-        assert_eq!(Wildcard::new("a**b"), Wildcard::new("a*b"));
-        assert_eq!(Wildcard::new("**"), Wildcard::new("*"));
-    }
-
-    #[test]
-    fn many_wildcards_agree_with_a_plain_search() {
-        fn plain(pattern: &[u8], value: &[u8]) -> bool {
-            match pattern.split_first() {
-                None => value.is_empty(),
-                Some((b'*', rest)) => (0..=value.len()).any(|n| plain(rest, &value[n..])),
-                Some((c, rest)) => {
-                    value.split_first().is_some_and(|(v, r)| v == c && plain(rest, r))
-                }
-            }
-        }
-        let words = |letters: &'static [char]| {
-            (0..4_usize.pow(5)).map(move |n| -> String {
-                (0..5).map(|place| letters[n / 4_usize.pow(place) % letters.len()]).collect()
-            })
-        };
-        for pattern in words(&['a', 'b', '*']).filter(|p| p.contains('*')).step_by(7) {
-            for value in words(&['a', 'b']) {
-                assert_eq!(
-                    matches(&pattern, &value),
-                    plain(pattern.as_bytes(), value.as_bytes()),
-                    "{pattern} {value}"
-                );
-            }
-        }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use super::errors::Report;
+use super::errors::{LoadErrors, Report};
 use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::path::Step;
 use super::yaml::{Content, Node, Position};
 use super::{LEVELS_MAX, domain, limit, metadata, path};
 use crate::rules::Switches;
 use crate::rules::rule::{Kind, Role, Rule};
-use crate::rules::tree::{Level, Pattern, Refused, WILDCARDS_MAX};
+use crate::rules::tree::{Level, Pattern};
+use crate::rules::wildcard::{Covered, Refused, Unfit, WILDCARD_BYTES_MAX, WILDCARDS_MAX};
 
 const KEYS: [&str; 12] = [
     "key",
@@ -73,6 +74,54 @@ pub(super) fn read(list: &Node<'_>, tree: &mut Tree, switches: Switches, report:
     let mut reader = Reader { tree, report, switches };
     reader.read_level(list, Above { path: "", steps: &[] }, &mut root);
     tree.root = root;
+}
+
+impl Tree {
+    /// Prepares lookups, once all files of the domain are read, and reports what is wrong with
+    /// wildcards beside one another.
+    pub(super) fn finish(&mut self, errors: &mut LoadErrors) {
+        let below = self.rules.iter_mut().map(|rule| &mut rule.below);
+        let levels = std::iter::once(&mut self.root).chain(below);
+        let finished: Vec<_> = levels.flat_map(Level::finish).collect();
+        for finished in finished {
+            match finished {
+                Ok(covered) => covered.iter().for_each(|covered| self.warn_of(covered, errors)),
+                Err(Unfit { rule, why }) => self.tell(rule, errors, |report, at, subject| {
+                    report.add(at, format!("{subject}{why}; use exact values"));
+                }),
+            }
+        }
+    }
+
+    fn warn_of(&self, covered: &Covered, errors: &mut LoadErrors) {
+        self.tell(covered.rule, errors, |report, at, subject| {
+            let place = self.place_of(covered.by, report.file);
+            let message = format!("no value comes here: the wildcard {place} matches them all");
+            report.warn(at, format!("{subject}{message}"));
+        });
+    }
+
+    /// Reports something about a rule where that stands.
+    fn tell(
+        &self,
+        rule: usize,
+        errors: &mut LoadErrors,
+        tell: impl FnOnce(&mut Report<'_>, Position, Subject<'_>),
+    ) {
+        if let (Some(rule), Some(location)) = (self.rules.get(rule), self.locations.get(rule)) {
+            let mut report = Report { file: &location.file, errors };
+            tell(&mut report, location.at, Subject::Descriptor(rule.path()));
+        }
+    }
+
+    /// Where a rule stands, as a message about that file says it.
+    fn place_of(&self, rule: usize, file: &Path) -> String {
+        match self.locations.get(rule) {
+            Some(own) if *own.file == *file => format!("at line {}", own.at.line),
+            Some(Location { file, at }) => format!("at {}:{}", file.display(), at.line),
+            None => String::new(),
+        }
+    }
 }
 
 impl Reader<'_, '_, '_> {
@@ -151,31 +200,20 @@ impl Reader<'_, '_, '_> {
     /// Puts the rule that comes next into its level.
     fn place(&mut self, fields: &Fields<'_, '_>, names: &Names<'_>, level: &mut Level) {
         let pattern = Pattern::new(names.value);
-        let message = match level.insert(names.key, pattern, self.tree.rules.len()) {
-            Ok(None) => return,
-            Ok(Some(earlier)) => {
-                let line = self.location_of(earlier);
-                let message = format!("no value comes here: the wildcard {line} matches them all");
-                self.report.warn(names.at, format!("{}{message}", fields.subject));
-                return;
+        let Err(refused) = level.insert(names.key, pattern, self.tree.rules.len()) else { return };
+        let message = match refused {
+            Refused::Duplicate(earlier) => {
+                let place = self.tree.place_of(earlier, self.report.file);
+                format!("the rule {place} matches the same; keep one of them")
             }
-            Err(Refused::Duplicate(earlier)) => {
-                let line = self.location_of(earlier);
-                format!("the rule {line} matches the same; keep one of them")
-            }
-            Err(Refused::TooManyWildcards) => {
+            Refused::TooMany => {
                 format!("more than {WILDCARDS_MAX} wildcards for one key; use exact values")
             }
+            Refused::TooLong => format!(
+                "the wildcards for one key have more than {WILDCARD_BYTES_MAX} bytes; use exact values"
+            ),
         };
         fields.refuse(names.at, message, self.report);
-    }
-
-    fn location_of(&self, rule: usize) -> String {
-        match self.tree.locations.get(rule) {
-            Some(own) if *own.file == *self.report.file => format!("at line {}", own.at.line),
-            Some(Location { file, at }) => format!("at {}:{}", file.display(), at.line),
-            None => String::new(),
-        }
     }
 
     fn rule(&mut self, fields: &Fields<'_, '_>, own: Above<'_>) -> Rule {

@@ -83,6 +83,12 @@ impl Draft {
         self.sources.first()
     }
 
+    /// Prepares lookups, once all files are read, and reports what is wrong with rules beside one
+    /// another.
+    pub(super) fn finish_tree(&mut self, errors: &mut LoadErrors) {
+        self.tree.finish(errors);
+    }
+
     /// Warns of names that `replaces` has and no limit of the domain, whichever file it is in.
     pub(super) fn warn_of_missing_names(&self, errors: &mut LoadErrors) {
         let limits = self.tree.rules.iter().flat_map(Rule::given_names);

@@ -1,0 +1,163 @@
+//! Wildcards with several pieces, or one that stands anywhere: one pass over a value for all.
+//!
+//! A wildcard is a sequence of pieces to be found one behind the other. `a*b*c` is `^a`, `b`, `c$`,
+//! where `^` and `$` are bytes that no text has and that enclose the value. Wildcards that begin
+//! with the same pieces share them: the sequences are a tree, of which a search reaches a node
+//! where its piece first ends behind the piece of its parent.
+//!
+//! An automaton tells where pieces end. There a search looks at the nodes with that piece:
+//! at a [few](EDGES_FEW) each time, whether their parents are reached; where there are more, only at
+//! those whose parents are, each of which waits in the queue of its piece. So a byte costs at most
+//! [`NESTED_MAX`] * ([`EDGES_FEW`] + 2) steps, and a node one more in the whole search.
+
+use aho_corasick::Anchored;
+use aho_corasick::automaton::Automaton;
+use aho_corasick::nfa::contiguous::NFA;
+
+use super::Wildcard;
+use super::index::NO_RULE;
+use search::Search;
+use tree::Tree;
+
+mod search;
+mod tree;
+
+/// Before a value. UTF-8 has no such byte.
+const START: u8 = 0xfe;
+
+/// After a value. UTF-8 has no such byte.
+const END: u8 = 0xff;
+
+/// The root of the tree.
+const ROOT: usize = 0;
+
+/// The most nodes of one piece that are all looked at where it ends.
+const EDGES_FEW: usize = 4;
+
+/// The most pieces of longer sequences that may end where another one does.
+const NESTED_MAX: usize = 16;
+
+/// Sequences of pieces, each with a rule.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    /// `None` without pieces. Its patterns are the pieces, in their order.
+    automaton: Option<NFA>,
+    pieces: Box<[Piece]>,
+    nodes: Box<[Node]>,
+    /// The first of all rules.
+    first_rule: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    length: usize,
+    /// The first rule of the sequences that are this piece alone, or one that ends it.
+    alone: usize,
+    /// The pieces of longer sequences that end where this one does.
+    nested: Box<[usize]>,
+    /// All edges to nodes of this piece, or where there are more than a few that from the root.
+    edges: Box<[Edge]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    parent: usize,
+    child: usize,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: usize,
+    piece: usize,
+    /// The rule of the sequence that ends here.
+    rule: usize,
+    /// The children that wait in the queue of their piece once this node is reached.
+    queued: Vec<usize>,
+}
+
+impl Pieces {
+    /// Of wildcards that are more than one fixed end, with their rules.
+    ///
+    /// # Errors
+    /// Their pieces end in one another too often, or are too large; for people.
+    pub(super) fn of(list: &[(&Wildcard, usize)]) -> Result<Self, String> {
+        let mut tree = Tree::new();
+        list.iter().for_each(|(wildcard, rule)| tree.add(wildcard.pieces(), *rule));
+        let first_rule = list.iter().map(|(_, rule)| *rule).min().unwrap_or(NO_RULE);
+        let automaton = (!tree.texts.is_empty()).then(|| NFA::new(&tree.texts)).transpose();
+        let automaton = automaton
+            .map_err(|error| format!("the wildcards of one key are too large: {error}"))?;
+        let (longer, alone) = (tree.is_in_longer(), tree.alone());
+        let piece = |text: &Vec<u8>, edges: Vec<Edge>| {
+            let ending = automaton.iter().flat_map(|automaton| ending_in(automaton, text));
+            let ending: Vec<usize> = ending.collect();
+            Piece {
+                length: text.len(),
+                alone: ending.iter().map(|piece| alone[*piece]).min().unwrap_or(NO_RULE),
+                nested: ending.into_iter().filter(|piece| longer[*piece]).collect(),
+                edges: edges.into(),
+            }
+        };
+        let edges = tree.take_edges();
+        let pieces: Box<[Piece]> = tree.texts.iter().zip(edges).map(|(t, e)| piece(t, e)).collect();
+        if let Some(at) = pieces.iter().position(|piece| piece.nested.len() > NESTED_MAX) {
+            let text = String::from_utf8_lossy(&tree.texts[at]).into_owned();
+            return Err(format!(
+                "more than {NESTED_MAX} texts between stars of one key's wildcards end in one \
+                 another, the longest in {text:?}"
+            ));
+        }
+        Ok(Self { automaton, pieces, nodes: tree.nodes.into(), first_rule })
+    }
+
+    /// The first rule of the wildcards that match, or `before` if that comes first.
+    pub(super) fn find(&self, value: &[u8], before: usize) -> usize {
+        match &self.automaton {
+            Some(automaton) if self.first_rule < before => {
+                search::with(self, before, |search| self.scan(automaton, value, search))
+            }
+            Some(_) | None => before,
+        }
+    }
+
+    fn scan(&self, automaton: &NFA, value: &[u8], search: &mut Search<'_>) {
+        let Ok(mut state) = automaton.start_state(Anchored::No) else { return };
+        let mut step = |byte, end| {
+            state = automaton.next_state(Anchored::No, state, byte);
+            if automaton.is_match(state) {
+                // The longest comes first.
+                search.meet(automaton.match_pattern(state, 0).as_usize(), end);
+            }
+            search.rule() == self.first_rule
+        };
+        if step(START, 1) {
+            return;
+        }
+        for (byte, end) in value.iter().zip(2..) {
+            if step(*byte, end) {
+                return;
+            }
+        }
+        step(END, value.len() + 2);
+    }
+}
+
+/// The pieces that end where a text does, the text itself first.
+fn ending_in(automaton: &NFA, text: &[u8]) -> Vec<usize> {
+    let Ok(start) = automaton.start_state(Anchored::No) else { return vec![] };
+    let step = |state, byte: &u8| automaton.next_state(Anchored::No, state, *byte);
+    let state = text.iter().fold(start, step);
+    let piece = |at| automaton.match_pattern(state, at).as_usize();
+    (0..automaton.match_len(state)).map(piece).collect()
+}
+
+impl Wildcard {
+    /// What is to be found in an enclosed value, each behind the one before.
+    fn pieces(&self) -> impl Iterator<Item = Vec<u8>> {
+        let first = [&[START], self.first.as_bytes()].concat();
+        let last = [self.last.as_bytes(), &[END]].concat();
+        let first = (!self.first.is_empty()).then_some(first);
+        let middle = self.middle.iter().map(|piece| piece.as_bytes().to_vec());
+        first.into_iter().chain(middle).chain((!self.last.is_empty()).then_some(last))
+    }
+}
