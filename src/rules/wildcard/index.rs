@@ -44,8 +44,7 @@ impl Index {
             }
         }
         let (prefixes, suffixes) = (Ends::of(&prefixes), Ends::of(&suffixes));
-        let text = |error: BuildError| format!("the wildcards of one key are too large: {error}");
-        let (prefixes, suffixes) = (prefixes.map_err(text)?, suffixes.map_err(text)?);
+        let (prefixes, suffixes) = (prefixes.map_err(too_large)?, suffixes.map_err(too_large)?);
         Ok(Self { all, prefixes, suffixes, pieces: Pieces::of(&others)? })
     }
 
@@ -55,4 +54,9 @@ impl Index {
         let rule = self.pieces.find(value, rule);
         (rule != NO_RULE).then_some(rule)
     }
+}
+
+/// Why there is no automaton, for people.
+pub(super) fn too_large(error: BuildError) -> String {
+    format!("the wildcards of one key are too large: {error}")
 }

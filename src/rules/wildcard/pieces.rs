@@ -10,12 +10,15 @@
 //! those whose parents are, each of which waits in the queue of its piece. So a byte costs at most
 //! [`NESTED_MAX`] * ([`EDGES_FEW`] + 2) steps, and a node one more in the whole search.
 
-use aho_corasick::Anchored;
+use std::collections::BTreeMap;
+
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
+use aho_corasick::{Anchored, BuildError};
 
 use super::Wildcard;
-use super::index::NO_RULE;
+use super::ends::Ends;
+use super::index::{NO_RULE, too_large};
 use search::Search;
 use tree::Tree;
 
@@ -42,6 +45,8 @@ const NESTED_MAX: usize = 16;
 pub(super) struct Pieces {
     /// `None` without pieces. Its patterns are the pieces, in their order.
     automaton: Option<NFA>,
+    /// How the sequences begin, if all have a fixed beginning.
+    beginnings: Option<Ends>,
     pieces: Box<[Piece]>,
     nodes: Box<[Node]>,
     /// The first of all rules.
@@ -83,10 +88,10 @@ impl Pieces {
     pub(super) fn of(list: &[(&Wildcard, usize)]) -> Result<Self, String> {
         let mut tree = Tree::new();
         list.iter().for_each(|(wildcard, rule)| tree.add(wildcard.pieces(), *rule));
+        let beginnings = beginnings(list).map_err(too_large)?;
         let first_rule = list.iter().map(|(_, rule)| *rule).min().unwrap_or(NO_RULE);
         let automaton = (!tree.texts.is_empty()).then(|| NFA::new(&tree.texts)).transpose();
-        let automaton = automaton
-            .map_err(|error| format!("the wildcards of one key are too large: {error}"))?;
+        let automaton = automaton.map_err(too_large)?;
         let (longer, alone) = (tree.is_in_longer(), tree.alone());
         let piece = |text: &Vec<u8>, edges: Vec<Edge>| {
             let ending = automaton.iter().flat_map(|automaton| ending_in(automaton, text));
@@ -107,17 +112,23 @@ impl Pieces {
                  another, the longest in {text:?}"
             ));
         }
-        Ok(Self { automaton, pieces, nodes: tree.nodes.into(), first_rule })
+        Ok(Self { automaton, beginnings, pieces, nodes: tree.nodes.into(), first_rule })
     }
 
     /// The first rule of the wildcards that match, or `before` if that comes first.
     pub(super) fn find(&self, value: &[u8], before: usize) -> usize {
         match &self.automaton {
-            Some(automaton) if self.first_rule < before => {
+            Some(automaton) if self.may_match(value, before) => {
                 search::with(self, before, |search| self.scan(automaton, value, search))
             }
             Some(_) | None => before,
         }
+    }
+
+    /// Whether a look at the beginning leaves a rule that comes before that one.
+    fn may_match(&self, value: &[u8], before: usize) -> bool {
+        let begins = |ends: &Ends| ends.find(value.iter().copied()) < before;
+        self.first_rule < before && self.beginnings.as_ref().is_none_or(begins)
     }
 
     fn scan(&self, automaton: &NFA, value: &[u8], search: &mut Search<'_>) {
@@ -140,6 +151,19 @@ impl Pieces {
         }
         step(END, value.len() + 2);
     }
+}
+
+/// The beginnings of all wildcards, each with the first of its rules; `None` where a wildcard has none.
+fn beginnings(list: &[(&Wildcard, usize)]) -> Result<Option<Ends>, BuildError> {
+    let mut rules: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for (wildcard, rule) in list {
+        if wildcard.first.is_empty() {
+            return Ok(None);
+        }
+        let first = rules.entry(wildcard.first.bytes().collect()).or_insert(*rule);
+        *first = (*first).min(*rule);
+    }
+    Ends::of(&rules.into_iter().collect::<Vec<_>>()).map(Some)
 }
 
 /// The pieces that end where a text does, the text itself first.

@@ -128,6 +128,8 @@ fn an_index_of_few_kinds_of_wildcards_finds_what_trying_them_finds() {
     for spelt in [|n| format!("{n}*"), |n| format!("*{n}"), |n| format!("*{n}*")] {
         assert_same(&(0..20).map(spelt).collect::<Vec<String>>(), &values);
     }
+    let begun: Vec<_> = (0..20).map(|n| format!("{}*{n}*", ["a", "b1", "a1"][n % 3])).collect();
+    assert_same(&begun, &values);
     let with_all: Vec<_> = (0..20).map(|n| format!("a*{n}b")).chain(["*".to_owned()]).collect();
     assert_same(&with_all, &values);
 }
