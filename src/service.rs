@@ -191,6 +191,7 @@ impl Service {
             Decision::without_limits()
         } else {
             let policy = domain.on_store_failure().unwrap_or(self.on_store_failure);
+            let occasion = occasion.spreading(!domain.slot_by().is_empty());
             self.store.decide(asks, policy, occasion).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {

@@ -146,22 +146,31 @@ pub struct Occasion {
     pub at_ms: Option<u64>,
     /// Where spans of script runs belong.
     pub span: Option<Arc<Parent>>,
+    /// Whether requests of the same domain may be decided on several servers, where hits are given
+    /// back when one of them rejects.
+    pub spreads: bool,
 }
 
 impl Occasion {
     /// Now.
     pub const fn now() -> Self {
-        Self { at_ms: None, span: None }
+        Self { at_ms: None, span: None, spreads: false }
     }
 
     /// In a replay.
     pub const fn at(at_ms: u64) -> Self {
-        Self { at_ms: Some(at_ms), span: None }
+        Self { at_ms: Some(at_ms), span: None, spreads: false }
     }
 
     /// Now, in a call that is traced.
     pub const fn traced(span: Arc<Parent>) -> Self {
-        Self { at_ms: None, span: Some(span) }
+        Self { at_ms: None, span: Some(span), spreads: false }
+    }
+
+    /// The same, for a request of a domain that does or does not [spread](Self::spreads).
+    #[must_use]
+    pub fn spreading(self, spreads: bool) -> Self {
+        Self { spreads, ..self }
     }
 }
 

@@ -85,7 +85,7 @@ async fn answer(
     drop(body);
     let request =
         message.and_then(|message| Request::from_envoy(&message.encode_to_vec(), &pages.bounds));
-    let occasion = Occasion { at_ms: None, span: span.map(CallSpan::parent) };
+    let occasion = Occasion { span: span.map(CallSpan::parent), ..Occasion::now() };
     let reply = pages.service.answer(request, occasion, |request, answer| {
         if let Some(span) = span {
             answer.tell(span);

@@ -119,8 +119,9 @@ impl RedisStore {
         if let Some(denied) = occasion.at_ms.map_or_else(denied, |_| None) {
             return Ok(denied);
         }
+        let spreads = occasion.spreads && self.route.is_several();
         let asks = Arc::new(asks);
-        match self.on_servers(&asks, occasion).await {
+        match self.on_servers(&asks, occasion.spreading(spreads)).await {
             Ok(decision) => Ok(decision),
             Err(error) => {
                 self.shared.metrics.count_store_error(&error);

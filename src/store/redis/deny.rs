@@ -7,6 +7,11 @@
 //! the millisecond by which Redis's clock may have been ahead of it, so that it ends here before it
 //! ends in Redis, never after.
 //!
+//! Where requests are decided on several servers, hits that one of them took are given back when
+//! another rejects. Another replica that sees them in between may be told a long wait that ends
+//! with the undo, of which it does not hear. So a denial that an undo may revoke is kept for the
+//! time of [`UNDO_RUNS`] runs only: no longer than such a request itself may take.
+//!
 //! A rejected request also leaves behind how its other limits stood, for its next rejection.
 //!
 //! Entries stand in two generations: when the younger is full, the elder goes and the younger
@@ -27,6 +32,9 @@ use crate::limit::{Excess, Limit};
 /// Parts with a lock each.
 const PARTS: usize = 64;
 
+/// How long a denial that an undo may revoke is kept, in times of the run that told it.
+const UNDO_RUNS: u64 = 4;
+
 /// What the cache may hold, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -43,6 +51,15 @@ pub struct DenyCache {
     ttl_us: u64,
     /// From when no entry denies anything.
     idle_from_us: AtomicU64,
+}
+
+/// When a run was under way, and what its denials are worth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) sent_us: u64,
+    pub(super) answered_us: u64,
+    /// Whether hits that are counted may be given back by another replica at any moment.
+    pub(super) is_revocable: bool,
 }
 
 #[derive(Default)]
@@ -97,36 +114,46 @@ impl DenyCache {
         Some(Decision { allowed: false, source: Source::DenyCache, statuses })
     }
 
-    /// Learns from what a run that was sent at `sent_us` and answered at `now_us` decided.
-    pub(super) fn learn(&self, asks: &[Ask], decision: &Decision, sent_us: u64, now_us: u64) {
+    /// Learns from what a run decided.
+    pub(super) fn learn(&self, asks: &[Ask], decision: &Decision, seen: Seen) {
         if self.part_max == 0 {
             return;
         }
         for ask in asks.iter().filter(|ask| ask.mode == Mode::Refund) {
-            self.put(ask, Entry { at_us: now_us, known: Known::Refunded });
+            self.put(ask, Entry { at_us: seen.answered_us, known: Known::Refunded });
         }
         let both = || asks.iter().zip(&decision.statuses);
-        if !both().any(|(ask, status)| self.until_us(ask, status, sent_us).is_some()) {
+        if !both().any(|(ask, status)| self.until_us(ask, status, seen).is_some()) {
             return;
         }
         for (ask, status) in both().filter(|(ask, _)| ask.mode != Mode::Refund) {
-            let denied_until_us = self.until_us(ask, status, sent_us).unwrap_or(0);
+            let denied_until_us = self.until_us(ask, status, seen).unwrap_or(0);
             self.idle_from_us.fetch_max(denied_until_us, Ordering::Relaxed);
             let (limit, hits, status) = (ask.limit, ask.tested_hits(), *status);
             let known = Known::Asked { limit, hits, status, denied_until_us };
-            self.put(ask, Entry { at_us: sent_us, known });
+            self.put(ask, Entry { at_us: seen.sent_us, known });
         }
     }
 
     /// Until when an ask that was not within its limit rejects its request; `None` where it does
     /// not, or where a rejection takes hits, as an overdraft does.
-    fn until_us(&self, ask: &Ask, status: &Status, sent_us: u64) -> Option<u64> {
+    fn until_us(&self, ask: &Ask, status: &Status, seen: Seen) -> Option<u64> {
         let rejects = !status.within_limit
             && ask.enforcement == Enforcement::Enforced
             && ask.limit.excess() == Excess::Refused
             && ask.mode == Mode::Take;
         let wait_us = status.retry_after_ms?.checked_sub(1)?.saturating_mul(1_000);
-        (rejects && wait_us > 0).then(|| sent_us.saturating_add(wait_us.min(self.ttl_us)))
+        let kept_us = wait_us.min(self.ttl_us(seen));
+        (rejects && wait_us > 0).then(|| seen.sent_us.saturating_add(kept_us))
+    }
+
+    /// How long a denial is kept at most, from when its run was sent.
+    fn ttl_us(&self, seen: Seen) -> u64 {
+        if !seen.is_revocable {
+            return self.ttl_us;
+        }
+        let took_us = seen.answered_us.saturating_sub(seen.sent_us);
+        took_us.saturating_mul(UNDO_RUNS).min(self.ttl_us)
     }
 
     fn denies(&self, ask: &Ask, now_us: u64) -> bool {
@@ -266,7 +293,11 @@ mod tests {
         let outcome = Outcome::of(asks, statuses);
         let statuses = statuses.to_vec();
         let decision = Decision { allowed: outcome.allowed(), source: Source::Store, statuses };
-        cache.learn(asks, &decision, sent_us, sent_us + 300);
+        cache.learn(asks, &decision, seen(sent_us));
+    }
+
+    fn seen(sent_us: u64) -> Seen {
+        Seen { sent_us, answered_us: sent_us + 300, is_revocable: false }
     }
 
     fn denying(ask: &Ask, retry_after_ms: u64) -> DenyCache {
@@ -302,6 +333,20 @@ mod tests {
         };
         assert_eq!(wait_ms(SENT_US + 4_000), Some(996), "the wait itself is told");
         assert_eq!(wait_ms(SENT_US + 5_000), None);
+    }
+
+    #[test]
+    fn what_an_undo_may_revoke_is_denied_for_the_time_of_a_few_runs() {
+        let user = [ask("user")];
+        let decision =
+            Decision { allowed: false, source: Source::Store, statuses: vec![full(1_000)] };
+        let denied_for_us = |ttl| {
+            let cache = DenyCache::new(Bounds { ttl, ..BOUNDS });
+            cache.learn(&user, &decision, Seen { is_revocable: true, ..seen(SENT_US) });
+            (0..2_000).take_while(|us| cache.decide(&user, SENT_US + us).is_some()).count()
+        };
+        assert_eq!(denied_for_us(Duration::from_secs(1)), 4 * 300);
+        assert_eq!(denied_for_us(Duration::from_millis(1)), 1_000, "never beyond the time to live");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::redirect;
+use super::deny::Seen;
 use super::link::Link;
 use super::queue::{Lane, Queue, Waiting};
 use super::slot::slot;
@@ -230,7 +231,9 @@ impl Node {
                 let both = run.iter().zip(decisions);
                 self.queue.answer(both.map(|(waiting, decision)| {
                     if at_ms.is_none() {
-                        self.shared.deny.learn(&waiting.asks, &decision, sent_us, now_us);
+                        let is_revocable = waiting.occasion.spreads;
+                        let seen = Seen { sent_us, answered_us: now_us, is_revocable };
+                        self.shared.deny.learn(&waiting.asks, &decision, seen);
                     }
                     (waiting.id, Ok(decision))
                 }));

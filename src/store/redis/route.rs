@@ -96,6 +96,14 @@ impl Route {
         }
     }
 
+    /// Whether keys of one request may be in several partitions.
+    pub(super) const fn is_several(&self) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Ring(..) | Self::Cluster(_) => true,
+        }
+    }
+
     /// The servers that decide now.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         match self {
