@@ -268,7 +268,7 @@ impl Episode {
 }
 
 /// Numbers the groups of quotas anew, without gaps.
-fn number_groups(asks: &mut [Ask]) {
+pub(super) fn number_groups(asks: &mut [Ask]) {
     let mut drawn = Vec::new();
     for ask in asks {
         if let Enforcement::Quota(group) = &mut ask.enforcement {

@@ -39,6 +39,7 @@ mod script_runs;
 mod secure_link;
 mod sockets;
 mod spread;
+mod stores_agree;
 mod support;
 mod tls;
 mod traces;

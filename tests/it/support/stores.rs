@@ -60,11 +60,18 @@ pub async fn decide_at_once(
     store: &Arc<RedisStore>,
     requests: impl IntoIterator<Item = Vec<Ask>>,
 ) -> Vec<Result<Decision, StoreError>> {
+    decide_at_once_on(store, requests, &Occasion::now()).await
+}
+
+/// The same on an occasion.
+pub async fn decide_at_once_on(
+    store: &Arc<RedisStore>,
+    requests: impl IntoIterator<Item = Vec<Ask>>,
+    occasion: &Occasion,
+) -> Vec<Result<Decision, StoreError>> {
     let ask = |asks| {
-        let store = Arc::clone(store);
-        tokio::spawn(
-            async move { store.decide(asks, OnStoreFailure::Error, Occasion::now()).await },
-        )
+        let (store, occasion) = (Arc::clone(store), occasion.clone());
+        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, occasion).await })
     };
     let asked: Vec<_> = requests.into_iter().map(ask).collect();
     let mut decisions = Vec::new();
