@@ -11,6 +11,7 @@ mod dice;
 mod docs;
 mod draw;
 mod envoy;
+mod eviction;
 mod exact;
 mod examples;
 mod faults;
