@@ -11,6 +11,7 @@
 //! Under a secret (`--key-secret-file`) every other value is written as `#` and the first 128 bits of
 //! an HMAC-SHA-256.
 
+mod group;
 mod secret;
 
 use std::borrow::Cow;
@@ -22,6 +23,7 @@ use sha2::{Digest, Sha256};
 use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
+pub use self::group::Group;
 pub use self::secret::KeySecret;
 use crate::limit::{Algorithm, Limit, Shape};
 use crate::period;
@@ -35,11 +37,12 @@ const PATH_MAX: usize = 1_024;
 /// Keys of no more bytes need no allocation of their own.
 const INLINE_BYTES: usize = 64;
 
-/// The bytes that name one counter, and their name in this process.
-#[derive(Clone, PartialEq, Eq)]
+/// The bytes that name one counter, their name in this process, and the group of the counter.
+#[derive(Clone)]
 pub struct Key {
     hash: u128,
     bytes: SmallVec<[u8; INLINE_BYTES]>,
+    group: Group,
 }
 
 /// Keyed at random: nobody outside this process can choose two keys of one hash.
@@ -149,7 +152,18 @@ impl Key {
     /// The key of these bytes, as [`Key::of`] spelled them.
     pub(crate) fn of_bytes(bytes: impl Into<SmallVec<[u8; INLINE_BYTES]>>) -> Self {
         let bytes = bytes.into();
-        Self { hash: HASHER.hash(&bytes).into(), bytes }
+        Self { hash: HASHER.hash(&bytes).into(), bytes, group: Group::default() }
+    }
+
+    /// The same key, of a counter in `group`.
+    #[must_use]
+    pub fn in_group(self, group: Group) -> Self {
+        Self { group, ..self }
+    }
+
+    /// The group of the counter.
+    pub const fn group(&self) -> Group {
+        self.group
     }
 
     /// The key's bytes.
@@ -163,6 +177,15 @@ impl Key {
         self.hash
     }
 }
+
+/// The bytes alone name a counter: a limit that a request brings can name one of a configured limit.
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.bytes == other.bytes
+    }
+}
+
+impl Eq for Key {}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

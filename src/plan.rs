@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::decide::{Ask, Mode};
 use crate::decision::Enforcement;
-use crate::key::{Counter, Head, Key, Tail};
+use crate::key::{Counter, Group, Head, Key, Tail};
 use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Role, Rule, RuleLimit};
@@ -164,7 +164,8 @@ impl<'a, 'r> Draft<'a, 'r> {
             return Err(RequestError { field: "descriptors".to_owned(), message });
         }
         let Some(&limit) = origin.limit() else { return Ok(()) };
-        let (key, enforcement) = (Key::of(counter), Enforcement::Enforced);
+        let key = Key::of(counter).in_group(self.group(&origin));
+        let enforcement = Enforcement::Enforced;
         let mut ask = Ask { key, limit, hits: descriptor.hits, mode: descriptor.mode, enforcement };
         let role = self.role(&origin);
         // Mostly a handful: a scan beats a table.
@@ -184,6 +185,17 @@ impl<'a, 'r> Draft<'a, 'r> {
         let enforcement = self.plan.asks[index].enforcement;
         self.plan.matched.push(Matched { descriptor: at, origin, enforcement, ask: Some(index) });
         Ok(())
+    }
+
+    /// A limit that a request brings counts as the first configured one that it stands in for, so
+    /// that no request makes a group.
+    fn group(&self, origin: &Origin<'r>) -> Group {
+        let limit = match origin {
+            Origin::Rule(_, limit) => Some(*limit),
+            Origin::Unlimited(rule) | Origin::Override(Some(rule), _) => rule.limits().first(),
+            Origin::Override(None, _) => None,
+        };
+        limit.map_or_else(|| self.domain.overrides(), RuleLimit::group)
     }
 
     fn role(&self, origin: &Origin<'r>) -> Role {

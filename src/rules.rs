@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
 
+use crate::key::Group;
+
 pub mod parse;
 pub mod reload;
 mod rule;
@@ -51,6 +53,7 @@ pub struct Domain {
     own: Own,
     switches: Switches,
     replaces: bool,
+    overrides: Group,
     rules: Vec<Rule>,
     root: Level,
 }
@@ -163,6 +166,11 @@ impl Domain {
     /// Whether some limit stands in for others.
     pub(crate) const fn replaces(&self) -> bool {
         self.replaces
+    }
+
+    /// The group of counters whose limits requests bring, where no rule has a limit.
+    pub(crate) const fn overrides(&self) -> Group {
+        self.overrides
     }
 
     /// The rule at which these entries, (key, value) in order, end; `None` where none matches.

@@ -159,7 +159,8 @@ pub struct Serve {
     /// are put in keys. All replicas need the same secret; a new secret resets all counters
     #[arg(long, env = "TIDEGATE_KEY_SECRET_FILE", value_name = "FILE")]
     pub key_secret_file: Option<PathBuf>,
-    /// Counters that the memory store holds; at the bound, those nearest to idle go first
+    /// Counters that the memory store holds; at the bound, the limit with most of them evicts those
+    /// least recently used
     #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
     pub memory_max_keys: usize,
     /// Threads that serve; unset: one per core

@@ -3,7 +3,7 @@
 use prost_types::Struct;
 
 use super::tree::Level;
-use crate::key::Tail;
+use crate::key::{Group, Tail};
 use crate::limit::{Limit, Shape};
 
 /// A configured node that a descriptor can match.
@@ -79,6 +79,7 @@ pub struct RuleLimit {
     pub(super) id: usize,
     pub(super) ordinal: u8,
     pub(super) key_tail: Tail,
+    pub(super) group: Group,
 }
 
 impl Rule {
@@ -167,6 +168,15 @@ impl Rule {
         let unlimited = self.unlimited().into_iter().flat_map(|unlimited| &unlimited.replaces);
         let limits = self.limits().iter().flat_map(|limit| &limit.replaces);
         unlimited.chain(limits).map(|name| &**name)
+    }
+
+    /// Gives each of its limits the group of its counters.
+    pub(super) fn take_groups(&mut self, domain: &str) {
+        if let Kind::Limited(limits) = &mut self.kind {
+            for limit in limits {
+                limit.group = Group::of_limit(domain, &self.path, &limit.key_tail);
+            }
+        }
     }
 
     pub(super) fn take_ids(&mut self, ids: &mut std::ops::RangeFrom<usize>) {
@@ -277,6 +287,11 @@ impl RuleLimit {
     /// What ends the keys of its counters.
     pub(crate) fn key_tail(&self) -> &Tail {
         &self.key_tail
+    }
+
+    /// The group of its counters.
+    pub(crate) fn group(&self) -> Group {
+        self.group
     }
 
     /// Whether a state of the one would be read as a state of the other.

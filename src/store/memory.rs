@@ -6,10 +6,14 @@
 //! entry, and is put back where it is met; so using a counter costs no queue operation.
 //!
 //! A write that adds a state drops a few that are due, and a timer drops more, a few at a time, so
-//! that expiry never pauses anybody. At the bound on keys, the state that is nearest to idle in all
-//! shards goes first: each shard publishes a lower bound of its moments, and the least is followed
-//! until it is the true one.
+//! that expiry never pauses anybody. At the bound on keys, states that are idle go first, in
+//! whichever shard they are: each shard publishes a lower bound of its moments. Where none is idle,
+//! the group that holds most states evicts: the least recently used of a few of its states, in the
+//! shard of the insertion if it has any there. So a flood of values of one limit evicts that limit's
+//! own, and values in use stay. Rejected: evicting the state nearest to idle, with which counters
+//! of long periods switch off all shorter limits.
 
+mod groups;
 mod shard;
 
 use std::fmt;
@@ -17,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::algorithm::State;
 use crate::clock::Clock;
@@ -25,10 +29,14 @@ use crate::decide::{Ask, Outcome};
 use crate::decision::{Decision, Source};
 use crate::key::Key;
 use crate::limit::Limit;
-use shard::Shard;
+use groups::{Changes, Groups};
+use shard::{Shard, Victims};
 
 /// Shards: enough that threads rarely meet, and that growing one's table never takes long.
-const SHARDS: usize = 256;
+const SHARDS_MAX: usize = 256;
+
+/// Counters of a full shard: enough to choose from when one is evicted.
+const SHARD_KEYS_MIN: usize = 256;
 
 /// How long a state stays beyond the moment when it no longer matters: a counter that is used
 /// again meanwhile costs no insertion, and no rounding of clocks drops one that still matters.
@@ -41,14 +49,21 @@ const DROPS_MAX: usize = 4;
 const SWEEP_DROPS_MAX: usize = 64;
 const SWEEP_ROUNDS_MAX: usize = 16;
 
+/// How often a request looks in vain for a state to drop. Only a state that another request drops
+/// at the same moment, or one that was used after it was queued, is looked for in vain.
+const LOOKS_MAX: usize = 64;
+
 /// The store in this process.
 pub struct MemoryStore {
     shards: Vec<Mutex<Shard>>,
     /// A lower bound of the moments at which each shard's states become idle.
     idle_from_ms: Vec<AtomicU64>,
+    groups: Groups,
     keys: AtomicUsize,
     keys_max: usize,
     evicted: AtomicU64,
+    /// The shard at which the next search for a state to evict begins.
+    hand: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
 
@@ -60,6 +75,7 @@ impl fmt::Debug for MemoryStore {
 
 /// The shards that one request holds, in ascending order.
 struct Held<'a> {
+    store: &'a MemoryStore,
     shards: SmallVec<[(usize, MutexGuard<'a, Shard>); 8]>,
 }
 
@@ -78,7 +94,7 @@ impl Held<'_> {
     /// its way to the processor, and so it comes for several at once.
     fn find(&self, asks: &[Ask]) -> SmallVec<[Located; 8]> {
         let find = |ask: &Ask| {
-            let index = shard_of(&ask.key);
+            let index = self.store.shard_of(&ask.key);
             // In ascending order, and every ask's is held: the first not before is the one.
             let at = self.shards.partition_point(|(held, _)| *held < index);
             Located { at, found: self.shards[at].1.find(&ask.key), within: false }
@@ -90,12 +106,15 @@ impl Held<'_> {
 impl MemoryStore {
     /// A store of at most `keys_max` counters.
     pub fn new(keys_max: usize, clock: Arc<dyn Clock>) -> Self {
+        let shards = (keys_max / SHARD_KEYS_MIN).clamp(1, SHARDS_MAX).next_power_of_two();
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            idle_from_ms: (0..SHARDS).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            idle_from_ms: (0..shards).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            groups: Groups::new(),
             keys: AtomicUsize::new(0),
             keys_max: keys_max.max(1),
             evicted: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
             clock,
         }
     }
@@ -121,7 +140,6 @@ impl MemoryStore {
             located.within = ask.test(state, now_ms);
             outcome.count(ask, located.within);
         }
-        let before = held.keys();
         let mut statuses = Vec::with_capacity(asks.len());
         for (ask, Located { at, found, within }) in asks.iter().zip(all) {
             let settle = |state: &mut State| ask.settle(state, now_ms, within, outcome);
@@ -132,14 +150,10 @@ impl MemoryStore {
                 shard.read(found, settle)
             });
         }
-        let inserted = held.keys().saturating_sub(before);
-        if inserted > 0 && at_ms.is_none() {
-            held.drop_due(now_ms, DROPS_MAX);
-            if self.keys() + inserted > self.keys_max {
-                held.drop_due(now_ms + GRACE_MS, inserted);
-            }
+        if held.is_changed() && at_ms.is_none() {
+            self.make_room(&mut held, now_ms);
         }
-        self.release(held, before, now_ms);
+        self.release(held, now_ms);
         Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
     }
 
@@ -147,89 +161,202 @@ impl MemoryStore {
     /// that a process without traffic shrinks too.
     pub fn drop_due(&self) {
         let now_ms = self.clock.now_ms();
-        for index in 0..SHARDS {
+        for index in 0..self.shards.len() {
             for _ in 0..SWEEP_ROUNDS_MAX {
                 if self.idle_from_ms[index].load(Ordering::Relaxed) > now_ms {
                     break;
                 }
-                let mut held = Held { shards: smallvec![(index, self.shards[index].lock())] };
-                let before = held.keys();
-                held.drop_due(now_ms, SWEEP_DROPS_MAX);
-                self.release(held, before, now_ms);
+                let mut shard = self.shards[index].lock();
+                shard.drop_due(now_ms, SWEEP_DROPS_MAX);
+                self.publish(index, &mut shard);
             }
         }
     }
 
     /// Hits of a counter that count now under a limit.
     pub fn used(&self, key: &Key, limit: &Limit) -> u64 {
-        let shard = self.shards[shard_of(key)].lock();
+        let shard = self.shards[self.shard_of(key)].lock();
         limit.used_hits(shard.state(shard.find(key)), self.clock.now_ms())
     }
 
     /// The stored bytes of a counter, as Redis would hold them, for comparing stores.
     pub fn encoded(&self, key: &Key) -> Option<Vec<u8>> {
-        let shard = self.shards[shard_of(key)].lock();
+        let shard = self.shards[self.shard_of(key)].lock();
         Some(shard.state(shard.find(key)))
             .filter(|state| **state != State::Fresh)
             .map(State::encode)
     }
 
     fn hold(&self, asks: &[Ask]) -> Held<'_> {
-        let mut wanted: SmallVec<[usize; 16]> = asks.iter().map(|ask| shard_of(&ask.key)).collect();
+        let mut wanted: SmallVec<[usize; 16]> =
+            asks.iter().map(|ask| self.shard_of(&ask.key)).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        Held { shards: wanted.iter().map(|index| (*index, self.shards[*index].lock())).collect() }
+        let lock = |index: &usize| {
+            let mut shard = self.shards[*index].lock();
+            shard.begin_turn();
+            (*index, shard)
+        };
+        Held { store: self, shards: wanted.iter().map(lock).collect() }
+    }
+
+    /// Drops a few states that are due in shards that gained some.
+    fn make_room(&self, held: &mut Held<'_>, now_ms: u64) {
+        let inserted = usize::try_from(held.changes().sum()).unwrap_or(0);
+        if inserted > 0 {
+            held.drop_due(now_ms, DROPS_MAX);
+            if self.keys() + inserted > self.keys_max {
+                held.drop_due(now_ms + GRACE_MS, inserted);
+            }
+        }
     }
 
     /// Publishes what changed, unlocks, and keeps the bound.
-    fn release(&self, held: Held<'_>, keys_before: usize, now_ms: u64) {
-        let keys_after = held.keys();
+    fn release(&self, held: Held<'_>, now_ms: u64) {
         for (index, shard) in &held.shards {
-            // Written where it changed only: all threads share these.
-            let (bound, idle_from_ms) = (&self.idle_from_ms[*index], shard.idle_from_ms());
-            if bound.load(Ordering::Relaxed) != idle_from_ms {
-                bound.store(idle_from_ms, Ordering::Relaxed);
-            }
+            self.publish_idle_from(*index, shard);
         }
-        // Counted while the shards are held, so that nobody counts a drop before its insertion.
-        if keys_after > keys_before {
-            self.keys.fetch_add(keys_after - keys_before, Ordering::Relaxed);
-        } else if keys_after < keys_before {
-            self.keys.fetch_sub(keys_before - keys_after, Ordering::Relaxed);
-        }
-        drop(held);
-        // Each who inserts drops as many, so that nobody drops for two. Bounded: every state
-        // has an entry in its shard's queue, and every round drops a state or raises a lower bound.
-        let mut inserted = keys_after.saturating_sub(keys_before);
-        while inserted > 0 && self.keys() > self.keys_max {
-            inserted -= usize::from(self.drop_nearest_to_idle(now_ms));
+        if held.is_changed() {
+            self.release_changed(held, now_ms);
         }
     }
 
-    /// Drops the state with the least idle moment in the shard with the least lower bound, or
-    /// raises that bound where another shard's is less. Says whether a state was dropped.
-    fn drop_nearest_to_idle(&self, now_ms: u64) -> bool {
-        let bound = |index: &usize| self.idle_from_ms[*index].load(Ordering::Relaxed);
-        let Some(nearest) = (0..SHARDS).min_by_key(bound) else { return false };
-        let others = (0..SHARDS).filter(|index| *index != nearest);
-        let next_ms = others.map(|index| bound(&index)).min().unwrap_or(u64::MAX);
-        let mut shard = self.shards[nearest].lock();
-        let dropped = shard.drop_first(next_ms);
-        if let Some(idle_ms) = dropped {
-            self.keys.fetch_sub(1, Ordering::Relaxed);
-            // What only outlives its use is no loss.
-            if idle_ms > now_ms + GRACE_MS {
-                self.evicted.fetch_add(1, Ordering::Relaxed);
+    fn release_changed(&self, mut held: Held<'_>, now_ms: u64) {
+        let mut changes = held.changes();
+        let inserted = usize::try_from(changes.sum()).unwrap_or(0);
+        if inserted > 0 && self.keys() + inserted > self.keys_max {
+            self.evict_held(&mut held, &mut changes, now_ms);
+        }
+        self.count(&changes);
+        held.shards.iter_mut().for_each(|(_, shard)| shard.changes_mut().clear());
+        drop(held);
+        if inserted > 0 {
+            self.keep_bound(inserted, now_ms);
+        }
+    }
+
+    /// Evicts as many states as each shard has gained, unless some shard has an idle one, which
+    /// goes first.
+    fn evict_held(&self, held: &mut Held<'_>, changes: &mut Changes, now_ms: u64) {
+        if self.idle_shard(now_ms).is_some() {
+            return;
+        }
+        for (_, shard) in &mut held.shards {
+            for _ in 0..shard.changes().sum() {
+                if self.keys().saturating_add_signed(changes.sum()) <= self.keys_max {
+                    return;
+                }
+                let group = self.groups.largest(self.keys(), changes);
+                let Some(idle_ms) = shard.evict(group, Victims::Unused) else { break };
+                changes.add(group, -1);
+                self.count_evicted(idle_ms, now_ms);
             }
         }
-        self.idle_from_ms[nearest].store(shard.idle_from_ms(), Ordering::Relaxed);
-        dropped.is_some()
+    }
+
+    /// Drops up to `inserted` states while there are too many: each request drops as many as
+    /// it inserts, so that no two drop for the same excess.
+    fn keep_bound(&self, inserted: usize, now_ms: u64) {
+        let (mut left, mut looks) = (inserted, LOOKS_MAX);
+        while left > 0 && self.keys() > self.keys_max {
+            let idle = if looks > 0 { self.idle_shard(now_ms) } else { None };
+            let dropped = match idle {
+                Some(index) => self.drop_idle(index, now_ms),
+                None => self.evict_anywhere(now_ms),
+            };
+            if dropped {
+                left -= 1;
+            } else if looks > 0 {
+                looks -= 1;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// A shard that may have an idle state. What only outlives its use, in the grace, is idle too.
+    fn idle_shard(&self, now_ms: u64) -> Option<usize> {
+        let idle_from = |bound: &AtomicU64| bound.load(Ordering::Relaxed);
+        self.idle_from_ms.iter().position(|bound| idle_from(bound) <= now_ms + GRACE_MS)
+    }
+
+    /// Drops the first state of a shard's queue if it is idle, and says whether it was.
+    fn drop_idle(&self, index: usize, now_ms: u64) -> bool {
+        let mut shard = self.shards[index].lock();
+        let before = shard.len();
+        shard.drop_due(now_ms + GRACE_MS, 1);
+        let dropped = shard.len() < before;
+        self.publish(index, &mut shard);
+        dropped
+    }
+
+    /// Evicts a state of the largest group, from the first shard that has one.
+    fn evict_anywhere(&self, now_ms: u64) -> bool {
+        let group = self.groups.largest(self.keys(), &Changes::default());
+        let (start, shards) = (self.hand.fetch_add(1, Ordering::Relaxed), self.shards.len());
+        let order = |victims| (0..shards).map(move |at| (start.wrapping_add(at) % shards, victims));
+        for (index, victims) in order(Victims::Unused).chain(order(Victims::Any)) {
+            let mut shard = self.shards[index].lock();
+            if let Some(idle_ms) = shard.evict(group, victims) {
+                self.count_evicted(idle_ms, now_ms);
+                self.publish(index, &mut shard);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn publish(&self, index: usize, shard: &mut Shard) {
+        self.publish_idle_from(index, shard);
+        self.count(shard.changes());
+        shard.changes_mut().clear();
+    }
+
+    /// Written where it changed only: all threads share these.
+    fn publish_idle_from(&self, index: usize, shard: &Shard) {
+        let (bound, idle_from_ms) = (&self.idle_from_ms[index], shard.idle_from_ms());
+        if bound.load(Ordering::Relaxed) != idle_from_ms {
+            bound.store(idle_from_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts changes while their shards are locked, so that no drop is counted before its
+    /// insertion.
+    fn count(&self, changes: &Changes) {
+        self.groups.apply(changes);
+        let sum = changes.sum();
+        if sum > 0 {
+            self.keys.fetch_add(sum.unsigned_abs(), Ordering::Relaxed);
+        } else if sum < 0 {
+            self.keys.fetch_sub(sum.unsigned_abs(), Ordering::Relaxed);
+        }
+    }
+
+    fn count_evicted(&self, idle_ms: u64, now_ms: u64) {
+        // What only outlives its use is no loss.
+        if idle_ms > now_ms + GRACE_MS {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The table takes the hash's lower half.
+    #[allow(clippy::cast_possible_truncation)] // a few bits
+    fn shard_of(&self, key: &Key) -> usize {
+        // Their number is a power of two.
+        (key.hash() >> 64) as usize & (self.shards.len() - 1)
     }
 }
 
 impl Held<'_> {
-    fn keys(&self) -> usize {
-        self.shards.iter().map(|(_, shard)| shard.len()).sum()
+    fn is_changed(&self) -> bool {
+        self.shards.iter().any(|(_, shard)| shard.changes().is_some())
+    }
+
+    /// What all shards gained and lost.
+    fn changes(&self) -> Changes {
+        let mut changes = Changes::default();
+        self.shards.iter().for_each(|(_, shard)| changes.add_all(shard.changes()));
+        changes
     }
 
     fn drop_due(&mut self, now_ms: u64, looks_max: usize) {
@@ -237,10 +364,4 @@ impl Held<'_> {
             shard.drop_due(now_ms, looks_max);
         }
     }
-}
-
-/// The table takes the hash's lower half.
-#[allow(clippy::cast_possible_truncation)] // a few bits
-const fn shard_of(key: &Key) -> usize {
-    (key.hash() >> 64) as usize % SHARDS
 }

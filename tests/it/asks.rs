@@ -4,7 +4,7 @@
 
 use tidegate::decide::{Ask, Mode};
 use tidegate::decision::Enforcement;
-use tidegate::key::{Counter, Head, Key, Spelling, Tail};
+use tidegate::key::{Counter, Group, Head, Key, Spelling, Tail};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
 /// The limit of `hits` a period, with the algorithm's defaults.
@@ -22,15 +22,18 @@ pub fn key(name: &str, limit: &Limit) -> Key {
     key_in("test", name, limit)
 }
 
-/// The key of the counter `name` in a domain.
+/// The key of the counter `name` in a domain, in a group with the others of that algorithm and
+/// period.
 pub fn key_in(domain: &str, name: &str, limit: &Limit) -> Key {
-    Key::of(&Counter {
+    let tail = Tail::of(limit, 0);
+    let key = Key::of(&Counter {
         head: &Head::of(&Spelling::readable("tg"), domain),
         slot_by: &[],
         entries: std::iter::once(("name", name)),
         shared: &[],
-        tail: &Tail::of(limit, 0),
-    })
+        tail: &tail,
+    });
+    key.in_group(Group::of_limit(domain, "name", &tail))
 }
 
 /// Asks the counter `name` for one hit.

@@ -87,16 +87,41 @@ fn what_has_expired_goes_first_and_is_no_loss() {
 }
 
 #[test]
-fn at_the_bound_the_counter_nearest_to_idle_goes() {
-    let (store, _) = store(100);
-    // Longest first, so that age and nearness to idle are opposites.
-    (1..=100).rev().for_each(|h| use_up(&store, &format!("{h} hours"), &for_hours(h)));
-    (0..20).for_each(|at| use_up(&store, &format!("new {at}"), &for_hours(1_000)));
-    for hours in 1..=100 {
-        let held = is_held(&store, &format!("{hours} hours"), &for_hours(hours));
-        assert_eq!(held, hours > 20, "{hours} hours");
+fn at_the_bound_the_least_recently_used_counter_of_the_limit_goes() {
+    // Few enough that an eviction compares all of them.
+    let (store, _) = store(8);
+    let hour = for_hours(1);
+    (0..8).for_each(|at| use_up(&store, &format!("{at}"), &hour));
+    for at in [0, 2, 4] {
+        assert!(!store.decide(&[take(&format!("{at}"), &hour)], None).allowed, "{at}");
     }
-    assert_eq!((store.keys(), store.evicted()), (100, 20));
+    (0..3).for_each(|at| use_up(&store, &format!("new {at}"), &hour));
+    for at in 0..8 {
+        assert_eq!(is_held(&store, &format!("{at}"), &hour), ![1, 3, 5].contains(&at), "{at}");
+    }
+    assert!((0..3).all(|at| is_held(&store, &format!("new {at}"), &hour)));
+    assert_eq!((store.keys(), store.evicted()), (8, 3));
+}
+
+#[test]
+fn at_the_bound_the_limit_with_most_counters_loses_one() {
+    let (store, _) = store(8);
+    // Those that end last are the most, so that the number and nearness to idle are opposites.
+    (0..5).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(9)));
+    (0..3).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1)));
+    use_up(&store, "new", &for_hours(2));
+    assert!(!is_held(&store, "0", &for_hours(9)));
+    assert!((1..5).all(|at| is_held(&store, &format!("{at}"), &for_hours(9))));
+    assert!((0..3).all(|at| is_held(&store, &format!("{at}"), &for_hours(1))));
+    assert!(is_held(&store, "new", &for_hours(2)));
+}
+
+#[test]
+fn the_bound_holds_where_one_request_brings_more_counters() {
+    let (store, _) = store(3);
+    let asks: Vec<Ask> = (0..10).map(|at| take(&format!("{at}"), &for_hours(1))).collect();
+    assert!(store.decide(&asks, None).allowed);
+    assert_eq!((store.keys(), store.evicted()), (3, 7));
 }
 
 #[test]
@@ -107,9 +132,11 @@ fn a_counter_that_was_used_again_is_as_far_from_idle_as_its_last_hit() {
     use_up(&store, "once", &for_hours(12));
     clock.set(START_MS + 5 * HOUR_MS);
     use_up(&store, "used again", &twice);
+    clock.set(START_MS + 12 * HOUR_MS);
     use_up(&store, "new", &for_hours(100));
     assert!(is_held(&store, "used again", &twice));
     assert!(!is_held(&store, "once", &for_hours(12)));
+    assert_eq!(store.evicted(), 0);
 }
 
 #[test]
@@ -121,9 +148,11 @@ fn a_counter_whose_newest_hits_were_given_back_is_nearer_to_idle() {
     clock.set(START_MS + 5 * HOUR_MS);
     use_up(&store, "given back", &twice);
     store.decide(&[refund("given back", &twice, 1)], None);
+    clock.set(START_MS + 10 * HOUR_MS);
     use_up(&store, "new", &for_hours(100));
     assert!(!is_held(&store, "given back", &twice));
     assert!(is_held(&store, "once", &for_hours(12)));
+    assert_eq!(store.evicted(), 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::descriptor::{self, Tree};
 use super::errors::{LoadErrors, Report, quoted};
 use super::fields::{Fields, Given, Subject, kind};
 use super::yaml::{self, Content, Node, Position};
+use crate::key::Group;
 use crate::rules::{Domain, OnStoreFailure, Own, Rule, Switches};
 
 const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
@@ -106,9 +107,11 @@ impl Draft {
     }
 
     pub(super) fn finish(self, switches: Switches) -> Domain {
-        let Self { name, sources, own, tree: Tree { rules, root, .. } } = self;
+        let Self { name, sources, own, tree: Tree { mut rules, root, .. } } = self;
         let replaces = rules.iter().any(|rule| rule.replaces().next().is_some());
-        Domain { id: 0, name, sources, own, switches, replaces, rules, root }
+        rules.iter_mut().for_each(|rule| rule.take_groups(&name));
+        let overrides = Group::of_overrides(&name);
+        Domain { id: 0, name, sources, own, switches, replaces, overrides, rules, root }
     }
 
     /// Takes what a file sets for the whole domain; files that are merged must not differ in it.

@@ -1,4 +1,5 @@
-//! One shard: states by key, and a queue by the moment at which they become idle.
+//! One shard: states by key, a queue by the moment at which they become idle, and eviction of what
+//! was least recently used.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,6 +9,7 @@ use std::ops::{Index, IndexMut};
 use hashbrown::HashTable;
 
 use super::GRACE_MS;
+use super::groups::Changes;
 use crate::algorithm::State;
 use crate::decide::Ask;
 use crate::decision::Status;
@@ -18,9 +20,32 @@ pub(super) struct Shard {
     /// Slots by the hash of their key.
     table: HashTable<u32>,
     slots: Slots,
+    /// The group of each slot, or [`FREE`]: apart from the slots, so that a search for the slots of
+    /// a group reads 2 bytes for each that it skips.
+    groups: Vec<u16>,
     free: Vec<u32>,
     /// Its first entry is valid.
     queue: BinaryHeap<Reverse<Queued>>,
+    /// Grows by [`Times::TURN`] with each request that locks the shard, and wraps.
+    turn: u32,
+    /// The slot at which the next eviction begins to look.
+    hand: usize,
+    changes: Changes,
+}
+
+/// Stands for the group of a slot without a state.
+const FREE: u16 = u16::MAX;
+
+/// States of a group that are compared to evict the least recently used of them.
+const SAMPLES: usize = 8;
+
+/// Which states an eviction may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victims {
+    /// Those that the latest request did not use.
+    Unused,
+    /// All.
+    Any,
 }
 
 /// Slots in chunks: growing moves none of them, and leaves no half of a doubled array empty.
@@ -36,11 +61,22 @@ struct Slots {
 struct Slot {
     /// The key's name; its text is not kept.
     hash: u128,
+    /// Fresh where the slot is free.
     state: State,
-    /// From when the state no longer matters, and the grace behind it; at most [`Queued::MS_MAX`].
-    idle_ms: u64,
-    /// The moment of the slot's valid entry in the queue; never after `idle_ms`.
-    queued_ms: u64,
+    times: Times,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// When a state becomes idle, the moment of its valid entry in the queue, and when it was used:
+/// 48, 48 and 32 bits.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// The idle moment, below the upper 16 bits of the queued one.
+    idle: u64,
+    queued: u32,
+    /// The turn of the last use, above 2 bits that count the uses after the first.
+    used: u32,
 }
 
 /// What the queue holds: a moment in 6 bytes and a slot in 3, biggest first, so that entries sort as
@@ -49,8 +85,8 @@ struct Slot {
 struct Queued([u8; 9]);
 
 impl Queued {
-    /// The last moment that fits 6 bytes, in the year 10889: a state that matters longer is due then.
-    const MS_MAX: u64 = (1 << 48) - 1;
+    /// The last moment, in the year 10889: a state that matters longer is due then.
+    const MS_MAX: u64 = Times::NOT_QUEUED - 1;
 
     /// Of a moment up to [`Queued::MS_MAX`]; a shard has room for 16 million states.
     fn new(ms: u64, slot: u32) -> Self {
@@ -71,9 +107,84 @@ impl Queued {
     }
 }
 
+impl Times {
+    /// The queued moment of a slot without an entry; later than every other.
+    const NOT_QUEUED: u64 = (1 << 48) - 1;
+
+    /// One turn: the bits below it count uses.
+    const TURN: u32 = 1 << 2;
+    const USES_MAX: u32 = Self::TURN - 1;
+
+    /// Of a state first used in `turn`, in a slot that the queue has an entry of at `queued_ms`.
+    const fn new(idle_ms: u64, queued_ms: u64, turn: u32) -> Self {
+        let mut times = Self { idle: 0, queued: 0, used: turn };
+        times.set_idle_ms(idle_ms);
+        times.set_queued_ms(queued_ms);
+        times
+    }
+
+    /// From when the state no longer matters, and the grace behind it; at most [`Queued::MS_MAX`].
+    const fn idle_ms(self) -> u64 {
+        self.idle & Self::NOT_QUEUED
+    }
+
+    const fn set_idle_ms(&mut self, ms: u64) {
+        self.idle = (self.idle & !Self::NOT_QUEUED) | ms;
+    }
+
+    /// The moment of the slot's valid entry in the queue; never after the idle moment of a state.
+    const fn queued_ms(self) -> u64 {
+        ((self.idle >> 48) << 32) | self.queued as u64
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // the upper bits are stored apart
+    const fn set_queued_ms(&mut self, ms: u64) {
+        self.queued = ms as u32;
+        self.idle = self.idle_ms() | ((ms >> 32) << 48);
+    }
+
+    const fn turn(self) -> u32 {
+        self.used & !Self::USES_MAX
+    }
+
+    const fn uses(self) -> u32 {
+        self.used & Self::USES_MAX
+    }
+
+    fn set_used(&mut self, turn: u32) {
+        self.used = turn | (self.uses() + 1).min(Self::USES_MAX);
+    }
+
+    /// Turns since the last use, halved for each use after the first, up to three: a value that
+    /// came back outlives eight times as many that never do.
+    const fn age(self, turn: u32) -> u32 {
+        turn.wrapping_sub(self.turn()) >> self.uses()
+    }
+}
+
+impl Slot {
+    const fn is_free(&self) -> bool {
+        matches!(self.state, State::Fresh)
+    }
+}
+
 impl Shard {
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Begins the turn of a request.
+    pub(super) const fn begin_turn(&mut self) {
+        self.turn = self.turn.wrapping_add(Times::TURN);
+    }
+
+    /// What was added and removed since changes were cleared.
+    pub(super) const fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    pub(super) const fn changes_mut(&mut self) -> &mut Changes {
+        &mut self.changes
     }
 
     /// A lower bound of the moments at which states become idle; the greatest number if there are none.
@@ -98,7 +209,11 @@ impl Shard {
         settle: impl FnOnce(&mut State) -> Status,
     ) -> Status {
         match found {
-            Some(index) => settle(&mut self.slots[index].state),
+            Some(index) => {
+                let slot = &mut self.slots[index];
+                slot.times.set_used(self.turn);
+                settle(&mut slot.state)
+            }
             None => settle(&mut State::Fresh),
         }
     }
@@ -121,14 +236,14 @@ impl Shard {
         };
         let slot = &mut self.slots[index];
         let status = settle(&mut slot.state);
-        if slot.state == State::Fresh {
+        if slot.is_free() {
             self.remove(index);
         } else {
-            slot.idle_ms = idle_ms(ask, &slot.state, now_ms);
-            if slot.idle_ms < slot.queued_ms {
-                slot.queued_ms = slot.idle_ms;
-                self.queue.push(Reverse(Queued::new(slot.idle_ms, index)));
-                self.compact_queue();
+            let idle_ms = idle_ms(ask, &slot.state, now_ms);
+            slot.times.set_idle_ms(idle_ms);
+            slot.times.set_used(self.turn);
+            if idle_ms < slot.times.queued_ms() {
+                self.enqueue(index, idle_ms);
             }
         }
         status
@@ -144,47 +259,86 @@ impl Shard {
         }
     }
 
-    /// Drops the first state of the queue if it is idle by `until_ms` or no other can be before
-    /// it, and returns its moment; otherwise moves its entry to where it belongs.
-    pub(super) fn drop_first(&mut self, until_ms: u64) -> Option<u64> {
-        let Reverse(entry) = self.queue.pop()?;
-        self.drop_invalid();
-        let next_ms = self.idle_from_ms();
-        let slot = &mut self.slots[entry.slot()];
-        if slot.idle_ms > entry.ms() && slot.idle_ms > until_ms.min(next_ms) {
-            slot.queued_ms = slot.idle_ms;
-            self.queue.push(Reverse(Queued::new(slot.idle_ms, entry.slot())));
-            return None;
+    /// Evicts the least recently used of the next few states of a group, and returns its idle moment.
+    pub(super) fn evict(&mut self, group: u16, victims: Victims) -> Option<u64> {
+        let (before, after) = self.groups.split_at(self.hand.min(self.groups.len()));
+        let order = (before.len()..).zip(after).chain((0..).zip(before));
+        let of_group = order.filter(|(_, other)| **other == group).map(|(at, _)| at);
+        let mut samples = 0;
+        let mut victim: Option<(u32, u32)> = None;
+        for at in of_group {
+            let index = u32::try_from(at).unwrap_or(u32::MAX);
+            let times = self.slots[index].times;
+            if victims == Victims::Unused && times.turn() == self.turn {
+                continue;
+            }
+            let age = times.age(self.turn);
+            if victim.is_none_or(|(oldest, _)| age > oldest) {
+                victim = Some((age, index));
+            }
+            samples += 1;
+            if samples == SAMPLES {
+                self.hand = at + 1;
+                break;
+            }
         }
-        let idle_ms = slot.idle_ms;
-        self.remove(entry.slot());
+        let (_, index) = victim?;
+        let idle_ms = self.slots[index].times.idle_ms();
+        self.remove(index);
         Some(idle_ms)
     }
 
-    /// Drops the first entries until one is valid.
+    /// Drops the first state of the queue if it is idle by `until_ms`; otherwise moves its entry to
+    /// where it belongs.
+    fn drop_first(&mut self, until_ms: u64) {
+        let Some(Reverse(entry)) = self.queue.pop() else { return };
+        let times = &mut self.slots[entry.slot()].times;
+        times.set_queued_ms(Times::NOT_QUEUED);
+        let idle_ms = times.idle_ms();
+        if idle_ms > until_ms {
+            self.enqueue(entry.slot(), idle_ms);
+            self.drop_invalid();
+        } else {
+            self.remove(entry.slot());
+        }
+    }
+
+    /// Drops the first entries until one is valid and its slot has a state.
     fn drop_invalid(&mut self) {
         while let Some(first) = self.queue.peek_mut() {
             let Reverse(entry) = *first;
-            if self.slots[entry.slot()].queued_ms == entry.ms() {
-                return;
+            let slot = &mut self.slots[entry.slot()];
+            if slot.times.queued_ms() == entry.ms() {
+                if !slot.is_free() {
+                    return;
+                }
+                slot.times.set_queued_ms(Times::NOT_QUEUED);
             }
             PeekMut::pop(first);
         }
     }
 
     fn insert(&mut self, key: &Key, state: State, idle_ms: u64) {
-        let hash = key.hash();
-        let slot = Slot { hash, state, idle_ms, queued_ms: idle_ms };
+        let (hash, group) = (key.hash(), key.group().index());
         let index = if let Some(index) = self.free.pop() {
-            self.slots[index] = slot;
+            let slot = &mut self.slots[index];
+            // A freed slot keeps its entry in the queue, which is right for its next state too,
+            // unless that is idle earlier.
+            let times = Times::new(idle_ms, slot.times.queued_ms(), self.turn);
+            *slot = Slot { hash, state, times };
+            self.groups[index as usize] = group;
             index
         } else {
-            self.slots.push(slot)
+            let times = Times::new(idle_ms, Times::NOT_QUEUED, self.turn);
+            self.groups.push(group);
+            self.slots.push(Slot { hash, state, times })
         };
         let slots = &self.slots;
         self.table.insert_unique(lower(hash), index, |index| lower(slots[*index].hash));
-        self.queue.push(Reverse(Queued::new(idle_ms, index)));
-        self.compact_queue();
+        if idle_ms < slots[index].times.queued_ms() {
+            self.enqueue(index, idle_ms);
+        }
+        self.changes.add(group, 1);
     }
 
     fn remove(&mut self, index: u32) {
@@ -193,22 +347,30 @@ impl Shard {
             entry.remove();
         }
         slot.state = State::Fresh;
-        slot.queued_ms = u64::MAX;
+        let group = std::mem::replace(&mut self.groups[index as usize], FREE);
+        self.changes.add(group, -1);
         self.free.push(index);
         if self.table.is_empty() {
-            *self = Self::default();
+            let changes = std::mem::take(&mut self.changes);
+            *self = Self { turn: self.turn, changes, ..Self::default() };
         }
         self.drop_invalid();
     }
 
-    /// Refunds and removals leave entries behind that are no longer valid; they must not outnumber the
-    /// rest.
+    fn enqueue(&mut self, index: u32, ms: u64) {
+        self.slots[index].times.set_queued_ms(ms);
+        self.queue.push(Reverse(Queued::new(ms, index)));
+        self.compact_queue();
+    }
+
+    /// Entries that are no longer valid must not outnumber the rest.
     fn compact_queue(&mut self) {
         if self.queue.len() > 2 * self.slots.len as usize + 64 {
             let slots = (0..).zip(self.slots.chunks.iter().flatten());
-            let queued = slots.filter(|(_, slot)| slot.queued_ms < u64::MAX);
-            let entries = queued.map(|(index, slot)| Queued::new(slot.queued_ms, index));
-            self.queue = entries.map(Reverse).collect();
+            let queued = slots.map(|(index, slot)| (index, slot.times.queued_ms()));
+            let queued = queued.filter(|(_, ms)| *ms < Times::NOT_QUEUED);
+            let entries = queued.map(|(index, ms)| Reverse(Queued::new(ms, index)));
+            self.queue = entries.collect();
         }
     }
 }

@@ -1,0 +1,92 @@
+//! Groups of counters: those of one configured limit, whatever values they count.
+//!
+//! The memory store shares its room between groups, so that a flood of values of one limit evicts
+//! counters of that limit only. Groups are numbered when rules load, by what identifies a limit in
+//! the limits files: no request adds one. A reload keeps the number of a limit that it keeps.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+
+use super::{HASHER, Tail};
+
+/// The counters of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group(u16);
+
+/// Numbers given so far, by the hash of what they were given for. At most [`Group::COUNT`].
+static NUMBERS: LazyLock<Mutex<HashMap<u128, u16>>> = LazyLock::new(Mutex::default);
+
+impl Group {
+    /// How many groups there are: their indexes are below. One for each limit up to here; further
+    /// limits share the groups at random.
+    pub const COUNT: usize = 1 << 14;
+
+    /// The group of the limit with this key tail at a rule's path.
+    pub fn of_limit(domain: &str, path: &str, tail: &Tail) -> Self {
+        Self::of(&[domain.as_bytes(), path.as_bytes(), &tail.0])
+    }
+
+    /// The group of limits that requests to a domain bring where no rule has one.
+    pub fn of_overrides(domain: &str) -> Self {
+        Self::of(&[domain.as_bytes()])
+    }
+
+    /// Its number.
+    pub const fn index(self) -> u16 {
+        self.0
+    }
+
+    fn of(parts: &[&[u8]]) -> Self {
+        // Lengths first, so that no two lists of parts are the same bytes.
+        let mut name: Vec<u8> = parts.iter().flat_map(|part| part.len().to_le_bytes()).collect();
+        name.extend(parts.concat());
+        Self::numbered(HASHER.hash(&name).into())
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // below COUNT
+    fn numbered(hash: u128) -> Self {
+        let mut numbers = NUMBERS.lock();
+        // 0 is the group of keys without one.
+        let next = numbers.len() + 1;
+        if next < Self::COUNT {
+            return Self(*numbers.entry(hash).or_insert(next as u16));
+        }
+        let shared = (hash % Self::COUNT as u128) as u16;
+        Self(numbers.get(&hash).copied().unwrap_or(shared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Limit, LimitSpec};
+
+    fn tail(period_ms: u64) -> Tail {
+        let spec = LimitSpec { hits: 5, period_ms, ..LimitSpec::default() };
+        Tail::of(&Limit::new(&spec).unwrap(), 0)
+    }
+
+    #[test]
+    fn limits_that_differ_in_domain_path_or_period_have_groups_of_their_own() {
+        let (second, minute) = (tail(1_000), tail(60_000));
+        let groups = [
+            Group::of_limit("edge", "user", &second),
+            Group::of_limit("edge", "user", &minute),
+            Group::of_limit("edge", "ip", &second),
+            Group::of_limit("other", "user", &second),
+            Group::of_overrides("edge"),
+            Group::default(),
+        ];
+        for (at, group) in groups.iter().enumerate() {
+            assert!(!groups[..at].contains(group), "{groups:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_loads_again_keeps_its_group() {
+        let group = || Group::of_limit("edge", "again", &tail(1_000));
+        assert_eq!(group(), group());
+    }
+}

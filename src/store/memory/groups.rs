@@ -1,0 +1,136 @@
+//! How many counters each group holds, and which group holds most: the one that evicts.
+//!
+//! So the bound on keys is shared fairly: a group that is not the largest loses nothing, however
+//! many values of another limit arrive.
+
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::key::Group;
+
+/// Groups that a search for the largest compares, besides the largest so far. With more groups the
+/// searches take turns, and the answer can be late by as many evictions as there are turns.
+const COMPARED_MAX: usize = 64;
+
+/// Counters by group. All threads share it.
+pub(super) struct Groups {
+    counts: Box<[AtomicI32]>,
+    /// One more than the highest index of a group that ever held a counter.
+    seen: AtomicUsize,
+    /// The largest group that the last search found, and where the next one begins.
+    largest: AtomicUsize,
+    next: AtomicUsize,
+}
+
+/// What was added to groups and removed from them, and is not counted yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes(SmallVec<[(u16, i32); 2]>);
+
+impl Changes {
+    pub(super) fn add(&mut self, group: u16, change: i32) {
+        match self.0.iter_mut().find(|(other, _)| *other == group) {
+            Some((_, sum)) => *sum += change,
+            None => self.0.push((group, change)),
+        }
+    }
+
+    pub(super) fn add_all(&mut self, others: &Self) {
+        others.0.iter().for_each(|(group, change)| self.add(*group, *change));
+    }
+
+    /// Counters added, less those removed.
+    pub(super) fn sum(&self) -> isize {
+        self.0.iter().map(|(_, change)| *change as isize).sum()
+    }
+
+    /// Whether there are any, even if they balance.
+    pub(super) fn is_some(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn of(&self, index: usize) -> i32 {
+        let change = self.0.iter().find(|(group, _)| usize::from(*group) == index);
+        change.map_or(0, |(_, change)| *change)
+    }
+}
+
+impl Groups {
+    pub(super) fn new() -> Self {
+        Self {
+            counts: (0..Group::COUNT).map(|_| AtomicI32::new(0)).collect(),
+            seen: AtomicUsize::new(1),
+            largest: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts changes; called while the shards in which they happened are locked.
+    pub(super) fn apply(&self, changes: &Changes) {
+        for &(group, change) in changes.0.iter().filter(|(_, change)| *change != 0) {
+            let index = usize::from(group);
+            self.counts[index].fetch_add(change, Ordering::Relaxed);
+            if index >= self.seen.load(Ordering::Relaxed) {
+                self.seen.fetch_max(index + 1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The group that holds most of `keys` counters, once `changes` are counted.
+    pub(super) fn largest(&self, keys: usize, changes: &Changes) -> u16 {
+        let seen = self.seen.load(Ordering::Relaxed);
+        let count =
+            |index: &usize| self.counts[*index].load(Ordering::Relaxed) + changes.of(*index);
+        let start = self.next.fetch_add(COMPARED_MAX, Ordering::Relaxed);
+        let compared = (0..COMPARED_MAX.min(seen)).map(|at| start.wrapping_add(at) % seen);
+        let changed = changes.0.iter().map(|(group, _)| usize::from(*group));
+        let last = self.largest.load(Ordering::Relaxed);
+        let mut largest = compared.chain(changed).max_by_key(count).unwrap_or(last);
+        if count(&last) >= count(&largest) {
+            largest = last;
+        }
+        // Less than an even share: then there is a larger one.
+        if usize::try_from(count(&largest)).unwrap_or(0).saturating_mul(seen) < keys {
+            largest = (0..seen).max_by_key(count).unwrap_or(largest);
+        }
+        self.largest.store(largest, Ordering::Relaxed);
+        u16::try_from(largest).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(changes: &[(u16, i32)]) -> Changes {
+        Changes(changes.iter().copied().collect())
+    }
+
+    #[test]
+    fn changes_that_are_not_counted_yet_decide_which_group_is_the_largest() {
+        let groups = Groups::new();
+        groups.apply(&changes(&[(1, 500), (2, 500)]));
+        for group in [1, 2] {
+            assert_eq!(groups.largest(1_000, &changes(&[(group, 1)])), group);
+            assert_eq!(groups.largest(1_000, &changes(&[(3 - group, -1)])), group);
+        }
+    }
+
+    #[test]
+    fn a_group_that_stops_being_the_largest_is_left_alone_soon() {
+        let groups = Groups::new();
+        (1..10_000).for_each(|group| groups.apply(&changes(&[(group, 100)])));
+        groups.apply(&changes(&[(7, 10_000), (9_000, 5_000)]));
+        for _ in 0..5_100 + 10_000 / COMPARED_MAX {
+            let largest = groups.largest(1_014_900, &Changes::default());
+            groups.apply(&changes(&[(largest, -1)]));
+        }
+        let count = |group: usize| groups.counts[group].load(Ordering::Relaxed);
+        assert!(count(7).abs_diff(count(9_000)) <= 400, "{} and {}", count(7), count(9_000));
+        assert!((1..10_000).all(|group| count(group) >= 100));
+    }
+}
