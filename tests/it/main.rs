@@ -36,6 +36,7 @@ mod redis_store;
 mod reference;
 mod refunds;
 mod reload;
+mod run_cost;
 mod script_runs;
 mod secure_link;
 mod sockets;
