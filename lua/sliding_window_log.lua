@@ -4,9 +4,20 @@
 -- first `dead` records have left the period; they are dropped when they are more than a quarter
 -- of the others. A small body is read and written whole, which gives Redis no reason to
 -- allocate ahead; of a large one only the header and the records that a decision needs are.
+--
+-- Dropping the dead copies all live records. Up to COPY_MAX of them are copied in one write. More
+-- are moved to the front in steps of STEP_MAX, one step a write, so that no write takes long. While
+-- records are being moved the live ones are in two parts: those that were moved, from slot 1 on, and
+-- those from slot `back` on. The header's `dead` is then `back`, and slot 0 holds a moves record:
+-- `back`, a tag that no moment has, the index of the first live record, and `gap`, by how many slots
+-- records are moved. A record keeps its index while it moves: its slot is the index less `gap`
+-- once it is below `back`. A script that does not know moves records counts the hits of the moved part
+-- as hits of the record at `back`: later than they came, so that it never admits more than the limit.
 if has_logs then
   local HEADER, HEADER_BYTES = '<I4I4I7I6I7', 28
   local BODY_MAX = 1048576
+  local COPY_MAX, STEP_MAX = 256, 256
+  local MOVES, MOVES_AT, MOVES_TAG = '<I3I3I3I4', 29, 16777215
   -- Of 24 records.
   local SMALL_BYTES = 312
   local states = {}
@@ -19,7 +30,16 @@ if has_logs then
     if total >= base then return total - base end
     return total - base + (HITS_MAX + 1)
   end
-  local function offset(index) return HEADER_BYTES + index * RECORD_BYTES end
+  local function offset(state, index)
+    if index < state.back then index = index - state.gap end
+    return HEADER_BYTES + index * RECORD_BYTES
+  end
+  -- The stored bytes of some records that stand in one part.
+  local function stored_bytes(state, first, count)
+    if count < 1 then return '' end
+    local from = offset(state, first)
+    return call('GETRANGE', state.key, text(from), text(from + count * RECORD_BYTES - 1))
+  end
   -- A record's moment and total.
   local function record(state, index)
     local at = state.ats[index]
@@ -28,9 +48,7 @@ if has_logs then
     if state.body then
       at, total = decode(RECORD, state.body, index * RECORD_BYTES + 1)
     else
-      local first = offset(index)
-      at, total = decode(RECORD,
-        call('GETRANGE', state.key, text(first), text(first + RECORD_BYTES - 1)))
+      at, total = decode(RECORD, stored_bytes(state, index, 1))
     end
     state.ats[index], state.totals[index] = at, total
     return at, total
@@ -70,15 +88,45 @@ if has_logs then
     if state.body then
       return state.body:sub(state.dead * RECORD_BYTES + 1, state.len * RECORD_BYTES)
     end
-    return call('GETRANGE', state.key, text(offset(state.dead)), text(offset(state.len) - 1))
+    local back = max(state.dead, state.back)
+    return stored_bytes(state, state.dead, back - state.dead)
+      .. stored_bytes(state, back, state.len - back)
+  end
+  -- Ends the moving where one of the two parts is empty.
+  local function end_moves(state)
+    local back, gap = state.back, state.gap
+    if gap == 0 or state.dead < back and back < state.len then return end
+    if state.dead < back then
+      state.dead, state.len = state.dead - gap, state.len - gap
+      state.live_first = state.dead
+      state.ats, state.totals = {}, {}
+    end
+    state.back, state.gap = 0, 0
+  end
+  -- Moves some more records to the front. No more than fit into the gap: the slots that are written
+  -- hold nothing that counts until the header says so.
+  local function move_some(state)
+    if state.gap == 0 then state.back, state.gap = state.dead, state.dead - 1 end
+    local count = min(STEP_MAX, state.gap, state.len - state.back)
+    local moved = stored_bytes(state, state.back, count)
+    local first = state.back
+    state.back = first + count
+    call('SETRANGE', state.key, text(offset(state, first)), moved)
+    end_moves(state)
   end
   local function bury(state, ask)
     state.dead, state.base = live(state, ask)
-    if state.dead > 0 and is_small(state) or state.dead * 5 > state.len then
-      state.body = live_bytes(state)
-      state.len, state.dead, state.live_first = state.len - state.dead, 0, 0
-      state.ats, state.totals = {}, {}
+    end_moves(state)
+    if is_small(state) then
+      if state.dead == 0 then return end
+    elseif state.gap == 0 and state.dead * 5 <= state.len then
+      return
     end
+    local count = state.len - state.dead
+    if not state.body and count > COPY_MAX then return move_some(state) end
+    state.body = live_bytes(state)
+    state.len, state.dead, state.live_first, state.back, state.gap = count, 0, 0, 0, 0
+    state.ats, state.totals = {}, {}
   end
   local function push_newest(state)
     local raw = pack(RECORD, state.at, state.total)
@@ -87,7 +135,7 @@ if has_logs then
       local first = state.len * RECORD_BYTES
       state.body = state.body:sub(1, first) .. raw .. state.body:sub(first + RECORD_BYTES + 1)
     else
-      call('SETRANGE', state.key, text(offset(state.len)), raw)
+      call('SETRANGE', state.key, text(offset(state, state.len)), raw)
     end
     state.ats[state.len], state.totals[state.len] = state.at, state.total
     state.len = state.len + 1
@@ -97,7 +145,8 @@ if has_logs then
     end
   end
   opens[LOG] = function(key, ask)
-    local state = { key = KEYS[key], dead = 0, len = 0, base = 0, ats = {}, totals = {} }
+    local state = { key = KEYS[key], dead = 0, len = 0, base = 0, back = 0, gap = 0 }
+    state.ats, state.totals = {}, {}
     states[key], used[key], resets[key] = state, 0, 0
     -- One byte more than a small log has tells a large one.
     local raw = call('GETRANGE', state.key, '0', text(HEADER_BYTES + SMALL_BYTES))
@@ -105,6 +154,14 @@ if has_logs then
     if raw == '' then return end
     state.dead, state.len, state.base, state.at, state.total = decode(HEADER, raw)
     stored_ats[key] = state.at
+    if not state.body then
+      local back, tag, first, gap = decode(MOVES, raw, MOVES_AT)
+      state.has_moves = tag == MOVES_TAG
+      -- Else a script that does not know it has gone on, and the moved part has left the period.
+      if state.has_moves and back == state.dead then
+        state.dead, state.back, state.gap = first, back, gap
+      end
+    end
     local left = state.at + ask[PERIOD] - moment(state)
     if left > 0 then
       local _, base = live(state, ask)
@@ -116,6 +173,7 @@ if has_logs then
     resets[key] = ask[PERIOD]
     if used[key] == 0 then
       state.dead, state.len, state.base, state.body = 0, 0, 0, ''
+      state.back, state.gap = 0, 0
       state.ats, state.totals, state.live_first = {}, {}, nil
       state.at, state.total = moment(state), ask[HITS]
       return
@@ -144,6 +202,7 @@ if has_logs then
       state.at = record(state, stays)
       state.len = stays
       if is_small(state) then state.body = state.body:sub(1, stays * RECORD_BYTES) end
+      end_moves(state)
     end
     state.total = total_add(state.base, keep)
     resets[key] = max(0, state.at + ask[PERIOD] - moment(state))
@@ -154,8 +213,15 @@ if has_logs then
     local state, quarter, stored = states[key], max(ask[PERIOD] / 4, 1), stored_ats[key]
     local lasts = stored and stored - stored % quarter == state.at - state.at % quarter
     local expires = floor(state.at + ask[PERIOD] + quarter) + EXPIRY_SLACK
-    local header = pack(HEADER, state.dead, state.len, state.base, state.at, state.total)
+    local moves, dead = state.gap > 0, state.dead
+    if moves then dead = state.back end
+    local header = pack(HEADER, dead, state.len, state.base, state.at, state.total)
     if state.body then return header .. state.body, lasts, expires, true end
+    if moves then
+      header = header .. pack(MOVES, state.back, MOVES_TAG, state.dead, state.gap)
+    elseif state.has_moves then
+      header = header .. rep('\0', RECORD_BYTES)
+    end
     return header, lasts, expires
   end
   retries[LOG] = function(key, ask)

@@ -51,6 +51,8 @@ struct Seen {
     /// Buckets that owe more than 2^53 units.
     long_debts: u64,
     log_bytes_max: usize,
+    /// Logs seen whose records were being moved to the front.
+    moving: u64,
     /// Runs in which a counter was asked more than once.
     shared: u64,
     /// Of those, runs in which one gave hits back.
@@ -64,8 +66,8 @@ struct Episode {
     /// The clock goes in steps of this size, mostly.
     step_ms: u64,
     steps: u64,
-    /// Single hits at small steps of the clock, nearly always.
-    calm: bool,
+    /// Single hits at small steps of the clock, but for one step in so many; 0: no such calm.
+    calm: u64,
     /// Waits that the last decision promised: moments that deserve a look.
     promised_ms: Vec<u64>,
 }
@@ -112,7 +114,7 @@ impl SideBySide {
                     "stored at {now_ms} by {ask:#?} of {run:#?}\nRust: {rust:?}\nLua: {lua:?}"
                 ));
             }
-            self.seen.count_bytes(ask, rust.map_or(0, |bytes| bytes.len()));
+            self.seen.count_bytes(ask, &rust.unwrap_or_default());
         }
         self.seen.count_run(run);
         Ok(rust)
@@ -140,9 +142,11 @@ impl Seen {
         }
     }
 
-    fn count_bytes(&mut self, ask: &Ask, bytes: usize) {
+    fn count_bytes(&mut self, ask: &Ask, bytes: &[u8]) {
         if ask.limit.algorithm() == Algorithm::SlidingWindowLog {
-            self.log_bytes_max = self.log_bytes_max.max(bytes);
+            self.log_bytes_max = self.log_bytes_max.max(bytes.len());
+            // The tag of the record in slot 0.
+            self.moving += u64::from(bytes.get(31..34) == Some(&[0xff; 3]));
         }
         let is_bucket = matches!(ask.limit.shape(), Shape::Bucket(_));
         self.long_debts += u64::from(is_bucket && bytes == DEBT_BYTES);
@@ -187,7 +191,20 @@ impl Episode {
             ..LimitSpec::default()
         };
         let counters = vec![Counter { name: format!("{number}-log"), spec }];
-        Self { calm: true, ..Self::starting(dice, counters, 2, 400) }
+        Self { calm: 50, ..Self::starting(dice, counters, 2, 400) }
+    }
+
+    /// So many records that they are moved to the front in steps.
+    fn of_one_log_that_moves(dice: &mut Dice, number: u64) -> Self {
+        let spec = LimitSpec {
+            algorithm: Algorithm::SlidingWindowLog,
+            hits: dice.within(500..=3_000),
+            period_ms: dice.within(800..=1_500),
+            overdraft: dice.one_in(3),
+            ..LimitSpec::default()
+        };
+        let counters = vec![Counter { name: format!("{number}-moves"), spec }];
+        Self { calm: 400, ..Self::starting(dice, counters, 2, 4_000) }
     }
 
     fn starting(dice: &mut Dice, counters: Vec<Counter>, step_ms: u64, steps: u64) -> Self {
@@ -196,7 +213,11 @@ impl Episode {
             1 => MOMENT_MAX_MS - dice.any_size(PERIOD_MAX_MS),
             _ => 1_700_000_000_000 + dice.within(0..=100_000_000_000),
         };
-        Self { counters, now_ms, step_ms, steps, calm: false, promised_ms: Vec::new() }
+        Self { counters, now_ms, step_ms, steps, calm: 0, promised_ms: Vec::new() }
+    }
+
+    fn is_calm(&self, dice: &mut Dice) -> bool {
+        self.calm > 0 && !dice.one_in(self.calm)
     }
 
     fn any_counter(&self, dice: &mut Dice) -> usize {
@@ -204,7 +225,7 @@ impl Episode {
     }
 
     fn turn_the_clock(&mut self, dice: &mut Dice) {
-        if self.calm && !dice.one_in(50) {
+        if self.is_calm(dice) {
             self.now_ms = (self.now_ms + dice.within(0..=self.step_ms)).min(MOMENT_MAX_MS);
             return;
         }
@@ -256,7 +277,7 @@ impl Episode {
         let ask = |_| {
             let at = dice.within(0..=left.len() as u64 - 1);
             let counter = left.swap_remove(usize::try_from(at).unwrap());
-            if self.calm && !dice.one_in(50) {
+            if self.is_calm(dice) {
                 return asks::take(&counter.name, &asks::checked(&counter.spec));
             }
             draw_ask(dice, counter)
@@ -310,15 +331,20 @@ fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
     Ask { hits, mode, enforcement, ..asks::take(&counter.name, &limit) }
 }
 
-async fn run(both: &mut SideBySide, dice: &mut Dice, steps: u64) -> Result<(), String> {
+async fn run(
+    both: &mut SideBySide,
+    dice: &mut Dice,
+    steps: u64,
+    draw: fn(&mut Dice, u64) -> Episode,
+) -> Result<(), String> {
     let (mut step, mut number) = (0, 0);
     while step < steps {
-        let mut episode = Episode::draw(dice, number);
+        let mut episode = draw(dice, number);
         number += 1;
         for _ in 0..episode.steps.min(steps - step) {
             step += 1;
             episode.turn_the_clock(dice);
-            if dice.one_in(if episode.calm { 100 } else { 12 }) {
+            if dice.one_in(if episode.calm > 0 { 2 * episode.calm } else { 12 }) {
                 episode.change_a_limit(dice);
             }
             let requests = episode.draw_run(dice);
@@ -336,18 +362,23 @@ async fn run(both: &mut SideBySide, dice: &mut Dice, steps: u64) -> Result<(), S
 }
 
 async fn agree(version: Version, steps: u64) {
+    let seen = agree_on(version, steps, Episode::draw).await;
+    if steps >= 5_000 {
+        seen.assert_of_all_kinds(steps);
+    }
+}
+
+async fn agree_on(version: Version, steps: u64, draw: fn(&mut Dice, u64) -> Episode) -> Seen {
     let server = RedisServer::start(version);
     let mut both = SideBySide::on(&server).await;
     let seed = number_from_env("TIDEGATE_PROPERTY_SEED");
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(steps));
-    let result = Box::pin(run(&mut both, &mut Dice::of_seed(seed), steps)).await;
+    let result = Box::pin(run(&mut both, &mut Dice::of_seed(seed), steps, draw)).await;
     if let Err(error) = result {
         panic!("TIDEGATE_PROPERTY_SEED={seed} TIDEGATE_PROPERTY_STEPS={steps}: {error}");
     }
     eprintln!("{version:?}: {steps} steps, {:?}", both.seen);
-    if steps >= 5_000 {
-        both.seen.assert_of_all_kinds(steps);
-    }
+    both.seen
 }
 
 fn steps_or(default: u64) -> u64 {
@@ -367,6 +398,14 @@ async fn lua_and_rust_decide_and_store_the_same_on_redis_6_2() {
 #[tokio::test]
 async fn lua_and_rust_decide_and_store_the_same_on_valkey_9_1() {
     Box::pin(agree(Version::Valkey91, steps_or(1_000))).await;
+}
+
+#[tokio::test]
+async fn lua_and_rust_move_the_records_of_long_logs_the_same() {
+    for version in Version::ALL {
+        let seen = Box::pin(agree_on(version, 8_000, Episode::of_one_log_that_moves)).await;
+        assert!(seen.moving > 0, "{version:?}: {seen:?}");
+    }
 }
 
 #[test]

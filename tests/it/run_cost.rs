@@ -88,7 +88,7 @@ async fn a_long_log_drops_its_dead_in_bounded_steps() {
         let store = store_on(&server).await;
         let ask = take("user", &log(2_500));
         let mut model = Model::default();
-        slide((&server, &store), (&ask, &mut model), START_MS..START_MS + 3 * PERIOD_MS).await;
+        slide((&server, &store), (&ask, &mut model), START_MS..START_MS + 2 * PERIOD_MS).await;
     }
 }
 
@@ -116,7 +116,7 @@ async fn a_long_log_of_the_version_before_is_read_and_drops_its_dead_in_bounded_
         let stored = log_of_the_version_before(moments_ms.clone(), 650);
         server.command(&[b"SET".as_slice(), ask.key.as_bytes(), &stored]);
         let mut model = Model { hits: moments_ms.collect() };
-        slide((&server, &store), (&ask, &mut model), last_ms..last_ms + 2 * PERIOD_MS).await;
+        slide((&server, &store), (&ask, &mut model), last_ms..last_ms + PERIOD_MS).await;
     }
 }
 
