@@ -1,15 +1,20 @@
 -- Counts of sub-windows. State: a record for each that is not empty, its start and count, oldest
--- first; in Lua two numbers each in one list.
+-- first. They stay in the bytes that they are stored in, but for the newest, and are summed CHUNK at a
+-- time: a table of them would cost five times as much.
 if has_counters then
   -- The longest sub-window whose square fits 53 bits.
   local SQUARE_FITS = 94906265
-  local states, stored_sizes = {}, {}
+  local START, CHUNK, CHUNK_BYTES = '<I6', 8, 104
+  local chunk_of_records = '<' .. rep('I6I7', CHUNK)
+  -- By key: `raw`, of which the records from `first` up to `rest` count, both from 0; behind them the
+  -- newest, its start and count in `at` and `amount`; `in_place` while only its count has changed.
+  local states = {}
   local function floor_div(a, b)
     local quotient = floor(a / b)
     if quotient * b > a then return quotient - 1 end
     return quotient
   end
-  local function moment(state) return max(now, state[#state - 1] or 0) end
+  local function moment(state) return max(now, state.at or 0) end
   local function fades(ask, at) return at + ask[A] * ask[B] end
   local function leaves(ask, at) return fades(ask, at) + ask[B] end
   local function countable(ask, count)
@@ -23,90 +28,125 @@ if has_counters then
     local whole_hits = floor_div(count, ask[B])
     return whole_hits * left + ceil_div((count - whole_hits * ask[B]) * left, ask[B])
   end
-  -- Where in the list the first sub-window stands that counts at `at`.
+  local function record(state, index)
+    return decode(RECORD, state.raw, index * RECORD_BYTES + 1)
+  end
+  local function start_of(state, index)
+    if index == state.rest then return state.at end
+    return (decode(START, state.raw, index * RECORD_BYTES + 1))
+  end
+  -- The first that counts at `at`, from the front on; near ones are found first.
   local function first_live(state, ask, at)
-    local first, gone = 1, at - (ask[A] + 1) * ask[B]
-    while state[first] and state[first] <= gone do first = first + 2 end
-    return first
+    local gone, rest = at - (ask[A] + 1) * ask[B], state.rest
+    local low, high, step = state.first, state.first, 1
+    while high <= rest and start_of(state, high) <= gone do
+      low, high, step = high + 1, high + step, step * 2
+    end
+    high = min(high, rest + 1)
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if start_of(state, middle) <= gone then low = middle + 1 else high = middle end
+    end
+    return low
   end
-  local function drop_gone(key, ask)
-    local state = states[key]
-    local first, size = first_live(state, ask, moment(state)), #state
-    if first == 1 then return end
-    for at = 1, size do state[at] = state[at + first - 1] end
-    stored_sizes[key] = nil
-  end
-  local function sum(state, ask)
-    local at, total = moment(state), 0
-    local fading = at - ask[A] * ask[B]
-    for index = first_live(state, ask, at), #state, 2 do
-      local count = state[index + 1]
-      if state[index] < fading then count = overlap(ask, count, ask[B] - (fading - state[index])) end
-      total = total + count
-      if total > HITS_MAX then total = HITS_MAX end
+  -- The counts from `first` up to `last` in full; over 2^53 it is not exact, but more than any limit.
+  local function sum(raw, first, last)
+    local at, ends, total = first * RECORD_BYTES + 1, last * RECORD_BYTES, 0
+    while at + CHUNK_BYTES - 1 <= ends do
+      local _, a, _, b, _, c, _, d, _, e, _, f, _, g, _, h = decode(chunk_of_records, raw, at)
+      total, at = total + a + b + c + d + e + f + g + h, at + CHUNK_BYTES
+    end
+    while at < ends do
+      local _, count = decode(RECORD, raw, at)
+      total, at = total + count, at + RECORD_BYTES
     end
     return total
   end
   local function measure(key, ask)
     local state = states[key]
-    used[key], resets[key] = sum(state, ask), 0
-    if state[1] then resets[key] = max(0, leaves(ask, state[#state - 1]) - moment(state)) end
+    used[key], resets[key] = 0, 0
+    if not state.at then return end
+    local at = moment(state)
+    resets[key] = max(0, leaves(ask, state.at) - at)
+    state.first = first_live(state, ask, at)
+    local first, rest = state.first, state.rest
+    if first > rest then return end
+    local start, count, total = state.at, state.amount, 0
+    if first < rest then
+      start, count = record(state, first)
+      total = sum(state.raw, first + 1, rest) + state.amount
+    end
+    local fading = at - ask[A] * ask[B]
+    if start < fading then count = overlap(ask, count, ask[B] - (fading - start)) end
+    used[key] = min(total + count, HITS_MAX)
   end
   local function open(key, ask)
-    local raw, state = values[key] or '', {}
-    local records = floor(#raw / RECORD_BYTES)
-    stored_sizes[key] = nil
-    if records > 0 then
-      state = { decode('<' .. rep('I6I7', records), raw) }
-      state[#state] = nil
-      stored_ats[key] = state[#state - 1]
-      if #raw == records * RECORD_BYTES then stored_sizes[key] = #state end
-    end
+    local raw = values[key] or ''
+    local size = floor(#raw / RECORD_BYTES)
+    local state = { raw = raw, first = 0, rest = 0, in_place = #raw == size * RECORD_BYTES }
     states[key] = state
+    if size > 0 then
+      state.rest = size - 1
+      state.at, state.amount = record(state, state.rest)
+      stored_ats[key] = state.at
+    end
     measure(key, ask)
   end
+  local function live_bytes(state)
+    return state.raw:sub(state.first * RECORD_BYTES + 1, state.rest * RECORD_BYTES)
+  end
   local function note(key, ask)
-    drop_gone(key, ask)
     local state = states[key]
     local at = moment(state)
-    local start, size = at - at % ask[B], #state
-    if state[size - 1] == start then
-      state[size] = min(state[size] + ask[HITS], HITS_MAX)
+    local start = at - at % ask[B]
+    if state.first > 0 then state.in_place = false end
+    if state.at == start and state.first <= state.rest then
+      state.amount = min(state.amount + ask[HITS], HITS_MAX)
     else
-      state[size + 1], state[size + 2] = start, ask[HITS]
+      local raw = ''
+      if state.at and state.first <= state.rest then
+        raw = live_bytes(state) .. pack(RECORD, state.at, state.amount)
+      end
+      state.raw, state.first, state.rest = raw, 0, #raw / RECORD_BYTES
+      state.at, state.amount, state.in_place = start, ask[HITS], false
     end
     resets[key] = leaves(ask, start) - at
   end
   local function refund(key, ask)
-    drop_gone(key, ask)
     local state, left = states[key], ask[HITS]
-    stored_sizes[key] = nil
-    for at = #state, 2, -2 do
-      if state[at] > left then
-        state[at] = state[at] - left
-        break
+    state.in_place = false
+    while state.at and state.amount <= left do
+      left = left - state.amount
+      while state.rest - state.first >= CHUNK do
+        local chunk = sum(state.raw, state.rest - CHUNK, state.rest)
+        if chunk > left then break end
+        left, state.rest = left - chunk, state.rest - CHUNK
       end
-      left = left - state[at]
-      state[at], state[at - 1] = nil, nil
+      if state.rest > state.first then
+        state.rest = state.rest - 1
+        state.at, state.amount = record(state, state.rest)
+      else
+        state.at = nil
+      end
     end
+    if state.at then state.amount = state.amount - left end
     measure(key, ask)
     if used[key] == 0 then
-      states[key], resets[key] = {}, 0
+      states[key], resets[key] = { raw = '', first = 0, rest = 0 }, 0
     end
   end
   -- Its expiry follows from the newest sub-window. Where only that one's count has changed, only
   -- that is written.
   local function store(key, ask)
     local state = states[key]
-    local size = #state
-    local lasts = stored_ats[key] == state[size - 1]
-    if lasts and stored_sizes[key] == size and not replay then
-      local offset = string.format('%d', size / 2 * RECORD_BYTES - 7)
-      call('SETRANGE', KEYS[key], offset, pack('<I7', state[size]))
+    local lasts = stored_ats[key] == state.at
+    if lasts and state.in_place and not replay then
+      local offset = string.format('%d', state.rest * RECORD_BYTES + 6)
+      call('SETRANGE', KEYS[key], offset, pack('<I7', state.amount))
       return nil, true
     end
-    local raw = pack('<' .. rep('I6I7', size / 2), spread(state))
-    return raw, lasts, leaves(ask, state[size - 1]) + EXPIRY_SLACK, true
+    local raw = live_bytes(state) .. pack(RECORD, state.at, state.amount)
+    return raw, lasts, leaves(ask, state.at) + EXPIRY_SLACK, true
   end
   -- The first moment at which a fading sub-window weighs no more than `room`: with the most
   -- milliseconds left for which it does.
@@ -118,17 +158,25 @@ if has_counters then
     while left < ask[B] and overlap(ask, count, left + 1) <= room do left = left + 1 end
     return leaves(ask, at) - left
   end
+  -- From the newest on, the one through which more than `room` is used must go.
   local function retry(key, ask)
     local state = states[key]
+    local raw, first, index = state.raw, state.first, state.rest
+    if not state.at or first > index then return 1 end
     local at, room, later = moment(state), ask[CAPACITY] - ask[TESTED], 0
-    for index = #state - 1, first_live(state, ask, at), -2 do
-      local through = later + state[index + 1]
-      if through > room then
-        return max(1, fits(ask, state[index], state[index + 1], room - later) - at)
+    local start, count = state.at, state.amount
+    while later + count <= room do
+      later = later + count
+      while index - first >= CHUNK do
+        local chunk = sum(raw, index - CHUNK, index)
+        if later + chunk > room then break end
+        later, index = later + chunk, index - CHUNK
       end
-      later = through
+      if index <= first then return 1 end
+      index = index - 1
+      start, count = record(state, index)
     end
-    return 1
+    return max(1, fits(ask, start, count, room - later) - at)
   end
   for algorithm = COUNTER, WEIGHTED_COUNTER do
     opens[algorithm], stores[algorithm] = open, store
