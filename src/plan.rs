@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::decide::{Ask, Mode};
 use crate::decision::Enforcement;
-use crate::key::{Counter, Group, Head, Key, Tail};
-use crate::limit::{HITS_MAX, Limit};
+use crate::key::{Counter, Head, Key, Tail};
+use crate::limit::{HITS_MAX, Limit, RUN_COST_MAX};
 use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Role, Rule, RuleLimit};
 
@@ -18,7 +18,8 @@ mod quotas;
 
 use quotas::Groups;
 
-/// The most limits that one request may meet: what one script run and one scan bear.
+/// The most limits that one request may meet, those of one counter each for itself: what one scan
+/// bears. What the store bears is bounded by [`RUN_COST_MAX`].
 const LIMITS_MAX: usize = 1_024;
 
 /// A limit that a descriptor met.
@@ -81,20 +82,23 @@ struct Draft<'a, 'r> {
     groups: Groups<'a>,
     /// Names of limits that are not met, for others stand in for them.
     replaced: SmallVec<[&'r str; 8]>,
+    /// What deciding all asks costs at most, as [`Limit::run_cost`] has it.
+    cost: usize,
 }
 
 impl<'r> Plan<'r> {
     /// Matches a request against the rules of its domain, whose keys begin with `head`.
     ///
     /// # Errors
-    /// Two descriptors bring different limits for one counter, or too many limits are met.
+    /// Two descriptors bring different limits for one counter, or the limits met are too many or cost
+    /// too much.
     pub fn of(request: &Request, domain: &'r Domain, head: &Head) -> Result<Self, RequestError> {
         let descriptors = request.descriptors();
         // Mostly one limit each.
         let count = descriptors.len();
         let plan = Self { matched: Vec::with_capacity(count), asks: Vec::with_capacity(count) };
         let replaced = replaced(request, domain);
-        let mut draft = Draft { head, domain, plan, groups: Groups::default(), replaced };
+        let mut draft = Draft { head, domain, plan, groups: Groups::default(), replaced, cost: 0 };
         for (at, descriptor) in descriptors.enumerate() {
             draft.add(at, &descriptor)?;
         }
@@ -179,6 +183,10 @@ impl<'a, 'r> Draft<'a, 'r> {
             index
         } else {
             ask.enforcement = self.groups.enforcement(role, at, descriptor.entries)?;
+            self.cost += limit.run_cost();
+            if self.cost > RUN_COST_MAX {
+                return Err(too_costly());
+            }
             self.plan.asks.push(ask);
             self.plan.asks.len() - 1
         };
@@ -215,6 +223,14 @@ const fn enforces(enforcement: Enforcement, role: Role) -> bool {
             | (Enforcement::Shadow, Role::Shadow)
             | (Enforcement::Quota(_), Role::Quota)
     )
+}
+
+fn too_costly() -> RequestError {
+    let message = format!(
+        "meet limits that cost more than {RUN_COST_MAX} together (a window or bucket costs 4, a log \
+         12 to 75, a sliding_window_counter 4 and 1 for every 4 sub_windows); ask in several requests"
+    );
+    RequestError { field: "descriptors".to_owned(), message }
 }
 
 fn contradicts(at: usize) -> RequestError {

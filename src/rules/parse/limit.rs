@@ -3,9 +3,9 @@
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
-use crate::key::{Group, Tail};
-use crate::limit::Limit;
-use crate::rules::rule::{Kind, Name};
+use crate::key::Tail;
+use crate::limit::{Limit, RUN_COST_MAX};
+use crate::rules::rule::Kind;
 use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
 
 mod spec;
@@ -76,7 +76,22 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
         }
         items.push(item);
     }
+    warn_of_cost(&items, node, path, report);
     kind_of(items)
+}
+
+/// A rule whose own limits cost more than a request may can never be asked for.
+fn warn_of_cost(items: &[Item], node: &Node<'_>, path: &str, report: &mut Report<'_>) {
+    let cost: usize =
+        items.iter().filter_map(|item| item.limit.as_ref()).map(Limit::run_cost).sum();
+    if cost > RUN_COST_MAX {
+        let subject = Subject::Limit(path);
+        let message = format!(
+            "its limits cost {cost} together, and a request may cost {RUN_COST_MAX}: \
+             every request for it is refused; use fewer limits or sub_windows"
+        );
+        report.warn(node.at, format!("{subject}{message}"));
+    }
 }
 
 fn kind_of(items: Vec<Item>) -> Kind {

@@ -19,16 +19,14 @@ use rapidhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use crate::decide::Ask;
-use crate::decision::Decision;
-use crate::limit::Shape;
-use crate::store::{Occasion, StoreError};
 
 /// Runs under way at once: while Redis works on one, the next is on the wire.
 const RUNS_MAX: usize = 2;
 
-/// What the asks of one run may weigh together, a request that alone is heavier aside: under 0.5 ms
-/// of Redis, measured, at about a microsecond and a half a unit on a slow machine.
-const WEIGHT_MAX: usize = 320;
+/// What the asks of one run may cost together, as [`Limit::run_cost`](crate::limit::Limit::run_cost) has
+/// it, a request that alone costs more aside: those end at
+/// [`RUN_COST_MAX`](crate::limit::RUN_COST_MAX). Under 0.5 ms of Redis for windows and buckets, measured.
+const COST_MAX: usize = 640;
 
 /// Which requests a run can hold together: those of one lane. A script of a cluster's node touches
 /// keys of one slot only, and has to say where it was asked for in the middle of a migration.
@@ -133,15 +131,15 @@ impl Queue {
         let inner = &mut *self.inner.lock();
         let of_lane = inner.lanes.get_mut(&lane)?;
         let mut run: Vec<Waiting> = Vec::new();
-        let mut weight = 0;
+        let mut cost = 0;
         while let Some(next) = of_lane.waiting.front() {
             let open = open(&mut inner.open, inner.first_id, next.id);
             let Some(open) = open.and_then(Open::if_awaited) else {
                 of_lane.waiting.pop_front();
                 continue;
             };
-            weight += next.weight();
-            let full = run.len() >= self.requests_max || weight > WEIGHT_MAX;
+            cost += next.cost();
+            let full = run.len() >= self.requests_max || cost > COST_MAX;
             if run.first().is_some_and(|first| full || first.occasion.at_ms != next.occasion.at_ms)
             {
                 break;
@@ -229,14 +227,8 @@ impl Open {
 }
 
 impl Waiting {
-    fn weight(&self) -> usize {
-        let weight = |ask: &Ask| match ask.limit.shape() {
-            Shape::FixedWindow | Shape::Bucket(_) => 2,
-            Shape::SlidingWindowCounter(windows) => 2 + windows.count as usize / 8,
-            // It may be searched.
-            Shape::SlidingWindowLog => 6,
-        };
-        self.asks.iter().map(weight).sum()
+    fn cost(&self) -> usize {
+        self.asks.iter().map(|ask| ask.limit.run_cost()).sum()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::super::errors::{Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
-use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
+use crate::limit::{
+    Algorithm, LOG_RECORDS_BOUNDED, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX,
+};
 use crate::period::{self, Unit};
 
 /// Every field is read before the mistakes of any end it, so that all are reported.
@@ -25,7 +27,23 @@ pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<L
         overdraft: overdraft?.unwrap_or(false),
     };
     own?;
-    Limit::new(&spec).map_err(|error| refuse_limit(fields, &error, report))
+    let limit = Limit::new(&spec).map_err(|error| refuse_limit(fields, &error, report))?;
+    if limit.log_records_max() > LOG_RECORDS_BOUNDED {
+        warn_of_long_log(fields, &limit, report);
+    }
+    Ok(limit)
+}
+
+fn warn_of_long_log(fields: &Fields<'_, '_>, limit: &Limit, report: &mut Report<'_>) {
+    let records = limit.log_records_max();
+    let (name, why) =
+        if limit.overdraft() { ("overdraft", " in debt") } else { (hits_name(fields), "") };
+    let message = format!(
+        "{}a log{why} can hold {records} hits, and one of over {LOG_RECORDS_BOUNDED} can hold Redis \
+         for more than 2 ms while it grows; use sliding_window_counter",
+        fields.subject
+    );
+    report.warn(fields.at(name), message);
 }
 
 /// Reports all the fields that the algorithm does not have, whatever their values.
