@@ -1,6 +1,9 @@
 //! A real Redis Cluster under load: spread, slots that move, masters that are lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
+mod half_moved;
+mod not_standalone;
+
 use std::time::Duration;
 
 use tidegate::proto::tidegate::v1::DecisionSource::{Fallback, Store};

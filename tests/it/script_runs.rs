@@ -8,9 +8,11 @@ use tidegate::limit::Algorithm;
 use tidegate::store::StoreError;
 use tidegate::store::redis::RedisStore;
 
-use crate::asks::{limit, mixed, peek, take};
-use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::{decide, decide_at_once, store_on};
+use crate::asks::{key_in, limit, mixed, peek, take};
+use crate::support::acl::User;
+use crate::support::process::wait_until;
+use crate::support::servers::{RedisServer, Reply, Version};
+use crate::support::stores::{DEADLINE, decide, decide_at_once, shared, store_at, store_on};
 
 /// More than any test takes.
 const HOUR_MS: u64 = 3_600_000;
@@ -91,5 +93,99 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
         let left = decide(&store, &[peek("good", &hourly)]).await.statuses[0].remaining;
         assert_eq!(left, 100 - 36, "{version:?}: each was counted once");
         assert!(store.ready().await.is_ok(), "the store decides");
+    }
+}
+
+/// Sends requests that come together, about these counters in turn, of which some are refused for a
+/// reason of this kind; answers how many hits each of the others has left.
+async fn some_are_refused(store: &Arc<RedisStore>, asks: &[Ask], kind: &str) -> Vec<Option<u64>> {
+    let requests = (0..40).map(|at| vec![asks[at % asks.len()].clone()]);
+    let decisions = decide_at_once(store, requests).await;
+    let left = decisions.into_iter().map(|decision| match decision {
+        Ok(decision) => Some(decision.statuses[0].remaining),
+        Err(error) if error.kind() == kind => None,
+        Err(other) => panic!("{other:?}"),
+    });
+    left.collect()
+}
+
+#[tokio::test]
+async fn a_counter_that_the_user_may_not_touch_harms_no_other() {
+    for version in Version::ALL {
+        let server = RedisServer::start(version);
+        let user = User { name: "edge".to_owned(), password: "x".to_owned() };
+        server.add_user(&user, "~tg:{test}:* +@all");
+        let store = Arc::new(store_at(&user.url_of(&server), &shared(0)).await);
+        let hourly = limit(Algorithm::TokenBucket, 100, HOUR_MS);
+        let mine = take("mine", &hourly);
+        let others = Ask { key: key_in("other", "x", &hourly), ..mine.clone() };
+        let left = some_are_refused(&store, &[mine, others], "noperm").await;
+        let counted: Vec<_> = left.iter().step_by(2).copied().collect();
+        let each_once: Vec<_> = (80..100).rev().map(Some).collect();
+        assert_eq!(counted, each_once, "{version:?}");
+        assert!(left.iter().skip(1).step_by(2).all(Option::is_none), "{version:?}");
+    }
+}
+
+/// A server that refuses writes, once `full` has no hit left: requests to it are rejected.
+async fn still_rejects(server: &RedisServer, kind: &str, refuse: impl FnOnce()) {
+    let store = Arc::new(store_on(server).await);
+    let (full, open) = (
+        take("full", &limit(Algorithm::FixedWindow, 1, 36_500 * 24 * HOUR_MS)),
+        take("open", &limit(Algorithm::FixedWindow, 100, HOUR_MS)),
+    );
+    assert!(decide(&store, &[full.clone()]).await.allowed);
+    refuse();
+    for round in 0..5 {
+        let left = some_are_refused(&store, &[full.clone(), open.clone()], kind).await;
+        let wanted: Vec<_> = [Some(0), None].into_iter().cycle().take(40).collect();
+        assert_eq!(left, wanted, "{:?}, round {round}", server.version());
+        let ready = store.ready().await.unwrap_err();
+        assert_eq!(
+            ready.kind(),
+            kind,
+            "{:?}: rejections are no sign of recovery",
+            server.version()
+        );
+    }
+}
+
+fn set(server: &RedisServer, name: &str, value: &str) {
+    let reply = server.command(&["CONFIG", "SET", name, value]);
+    assert_eq!(reply, Reply::Status("OK".to_owned()), "{name}");
+}
+
+#[tokio::test]
+async fn a_server_without_memory_still_rejects_what_is_over_its_limit() {
+    for version in Version::ALL {
+        let server = RedisServer::start(version);
+        still_rejects(&server, "oom", || set(&server, "maxmemory", "1")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_still_rejects_what_is_over_its_limit() {
+    for version in Version::ALL {
+        // Nobody can write a file there.
+        let server =
+            RedisServer::start_with(version, &["--dir", "/proc", "--save", "3600", "1000000"]);
+        let refuse = || {
+            server.command(&["BGSAVE"]);
+            let failed = || {
+                let persistence = server.info("persistence");
+                persistence.contains("rdb_last_bgsave_status:err").then_some(())
+            };
+            wait_until(DEADLINE, failed).expect("it cannot save");
+        };
+        still_rejects(&server, "misconf", refuse).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_its_replicas_still_rejects_what_is_over_its_limit() {
+    // Redis 6.2 lets scripts write all the same.
+    for version in [Version::Redis70, Version::Valkey91] {
+        let server = RedisServer::start(version);
+        still_rejects(&server, "noreplicas", || set(&server, "min-replicas-to-write", "1")).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Redis says that it cannot decide for a while: it is done without until it can.
 
 use super::*;
+use crate::support::acl::User;
 use crate::support::cluster::Cluster;
 use crate::support::process;
 use crate::support::resp::Connection;
@@ -116,4 +117,20 @@ async fn a_cluster_that_lost_a_slot_is_done_without_until_it_has_all() {
     ok(&["CLUSTER", "ADDSLOTS", &lost]);
     // The client cannot tell a run that was refused from others under way there.
     recovers(&caller, 0).await;
+}
+
+#[tokio::test]
+async fn a_server_is_found_to_be_back_by_a_user_who_may_touch_one_domain_only() {
+    for version in Version::ALL {
+        let user = User { name: "edge".to_owned(), password: "x".to_owned() };
+        let rules = ["--user", "edge", "on", ">x", "~tg:{edge}:*", "+@all"];
+        let mut redis = RedisServer::start_with(version, &rules);
+        let served = patient(&user.url_of(&redis));
+        let caller = served.caller().await;
+        until_the_store_decides(&caller).await;
+        redis.stop();
+        until("it is down", async || asked(&caller, "a").await.1 == FALLBACK).await;
+        redis.restart();
+        until_the_store_decides(&caller).await;
+    }
 }

@@ -1,4 +1,4 @@
-//! A Redis Cluster of real servers: three masters, and a replica of each.
+//! A Redis Cluster of real servers: three masters, and a replica of each unless a test needs none.
 //!
 //! Nodes 0, 1 and 2 start as the masters of the slots in three equal parts, nodes 3, 4 and 5 as
 //! their replicas in that order. After a failover or a migration only [`Cluster::master_of`] knows.
@@ -7,6 +7,7 @@
 //! it takes no writes (`CLUSTER_WRITABLE_DELAY`). No setting shortens that.
 
 pub mod migration;
+pub mod reshard;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use super::servers::{Launch, RedisServer, Reply, Version};
 /// From the first node's start until all agree.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Masters, each with one replica.
+/// Masters, each with one replica or none.
 pub const SHARDS: usize = 3;
 
 /// Slots of a cluster.
@@ -62,7 +63,19 @@ impl Cluster {
     /// # Panics
     /// When it is not ready in time.
     pub fn start() -> Self {
-        let cluster = Self { nodes: start_nodes() };
+        Self::of(Version::Redis70, 2 * SHARDS)
+    }
+
+    /// As [`Cluster::start`], of masters without replicas.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn without_replicas(version: Version) -> Self {
+        Self::of(version, SHARDS)
+    }
+
+    fn of(version: Version, nodes: usize) -> Self {
+        let cluster = Self { nodes: start_nodes(version, nodes) };
         cluster.meet();
         cluster.share_slots();
         cluster.attach_replicas();
@@ -181,9 +194,8 @@ impl Cluster {
     fn meet(&self) {
         for node in 0..self.nodes.len() {
             for other in self.nodes.iter().skip(node + 1) {
-                let (port, bus) = (other.server.port(), other.server.port_of("--cluster-port"));
-                let (port, bus) = (port.to_string(), bus.to_string());
-                self.expect_ok(node, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+                let (port, bus) = (other.server.port().to_string(), bus_port(&other.server));
+                self.expect_ok(node, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus.to_string()]);
             }
         }
     }
@@ -192,21 +204,24 @@ impl Cluster {
         for (shard, (first, last)) in
             [(0, 5_460), (5_461, 10_922), (10_923, SLOTS - 1)].into_iter().enumerate()
         {
-            let (first, last) = (first.to_string(), last.to_string());
-            self.expect_ok(shard, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            // Redis 6.2 knows no ADDSLOTSRANGE.
+            let slots: Vec<_> = (first..=last).map(|slot| slot.to_string()).collect();
+            let command = ["CLUSTER", "ADDSLOTS"].into_iter();
+            let command: Vec<_> = command.chain(slots.iter().map(String::as_str)).collect();
+            self.expect_ok(shard, &command);
         }
     }
 
     fn attach_replicas(&self) {
-        for shard in 0..SHARDS {
-            let command = ["CLUSTER", "REPLICATE", &self.nodes[shard].id];
+        for replica in SHARDS..self.nodes.len() {
+            let command = ["CLUSTER", "REPLICATE", &self.nodes[replica - SHARDS].id];
             // Refused until the two have met.
             let attached = || {
-                let reply = self.command(shard + SHARDS, &command);
+                let reply = self.command(replica, &command);
                 (reply == Reply::Status("OK".to_owned())).then_some(())
             };
             process::wait_until(READY_DEADLINE, attached)
-                .unwrap_or_else(|| panic!("node {shard} gets no replica: {self:?}"));
+                .unwrap_or_else(|| panic!("node {replica} does not become a replica: {self:?}"));
         }
     }
 
@@ -220,7 +235,7 @@ impl Cluster {
         let view = self.view(0);
         let slots: u64 = view.iter().map(|range| range.last - range.first + 1).sum();
         slots == u64::from(SLOTS)
-            && view.iter().all(|range| range.ids.len() == 2)
+            && view.iter().all(|range| range.ids.len() == self.nodes.len() / SHARDS)
             && all.clone().all(|node| self.view(node) == view && self.is_linked(node))
     }
 
@@ -272,7 +287,15 @@ impl fmt::Debug for Cluster {
     }
 }
 
-fn start_nodes() -> Vec<Node> {
+/// Redis 6.2 has no setting for it.
+fn bus_port(server: &RedisServer) -> u16 {
+    match server.version() {
+        Version::Redis62 => server.port() + 10_000,
+        Version::Redis70 | Version::Valkey91 => server.port_of("--cluster-port"),
+    }
+}
+
+fn start_nodes(version: Version, count: usize) -> Vec<Node> {
     let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT_MS]
         .into_iter()
         .chain(["--cluster-require-full-coverage", "no", "--cluster-announce-ip", "127.0.0.1"])
@@ -281,14 +304,15 @@ fn start_nodes() -> Vec<Node> {
         // A replica is named to clients once its master has sent it something.
         .chain(["--repl-ping-replica-period", "1"])
         .collect::<Vec<_>>();
-    let launch = Launch { args: &args, ports: &["--cluster-port"], sentinel: false };
+    let ports: &[_] = if version == Version::Redis62 { &[] } else { &["--cluster-port"] };
+    let launch = Launch { args: &args, ports, sentinel: false };
     let start = || {
-        let server = RedisServer::launch(Version::Redis70, &launch);
+        let server = RedisServer::launch(version, &launch);
         let id = server.command(&["CLUSTER", "MYID"]).into_text();
         Node { server, id, state: State::Running }
     };
     thread::scope(|scope| {
-        let starts: Vec<_> = (0..2 * SHARDS).map(|_| scope.spawn(start)).collect();
+        let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
         starts.into_iter().map(|start| start.join().expect("a node starts")).collect()
     })
 }

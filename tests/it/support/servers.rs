@@ -176,6 +176,21 @@ impl RedisServer {
         assert!(self.try_start(), "{:?} does not start again: {}", self.version, self.log());
     }
 
+    /// Starts a server with other arguments on the same port, and stops this one.
+    ///
+    /// # Panics
+    /// When it does not answer in time.
+    pub fn replaced_by(mut self, args: &[&str]) -> Self {
+        self.stop();
+        let args = args.iter().map(ToString::to_string).collect();
+        let folder = tempfile::tempdir().expect("a folder for temporary files");
+        let (version, port) = (self.version, self.port);
+        let (child, more_ports, sentinel) = (None, Vec::new(), false);
+        let mut server = Self { version, port, child, args, more_ports, sentinel, folder };
+        assert!(server.try_start(), "{version:?} does not start: {}", server.log());
+        server
+    }
+
     /// Stops answering without closing anything, until [`RedisServer::resume`].
     pub fn pause(&self) {
         process::signal(self.running(), "STOP");

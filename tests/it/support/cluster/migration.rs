@@ -43,21 +43,34 @@ impl Cluster {
     /// When a node refuses.
     pub fn move_keys(&self, migration: Migration) {
         let slot = migration.slot.to_string();
-        let port = self.nodes[migration.to].server.port().to_string();
         loop {
             let list = ["CLUSTER", "GETKEYSINSLOT", &slot, KEYS_MOVED_AT_ONCE];
             let keys = self.command(migration.from, &list).into_array();
             if keys.is_empty() {
                 return;
             }
-            let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            let mut command: Vec<_> = command.map(|arg| arg.as_bytes().to_vec()).into();
-            command.extend(keys.into_iter().map(Reply::into_bytes));
-            let moved = self.command(migration.from, &command);
-            // A key may expire between the list and the move.
-            let moved = matches!(&moved, Reply::Status(word) if word == "OK" || word == "NOKEY");
-            assert!(moved, "{migration:?}: keys were not moved");
+            self.move_some(migration, keys.into_iter().map(Reply::into_bytes));
         }
+    }
+
+    /// Moves these keys and no others.
+    ///
+    /// # Panics
+    /// When a node refuses.
+    pub fn move_some(&self, migration: Migration, keys: impl IntoIterator<Item = Vec<u8>>) {
+        let port = self.nodes[migration.to].server.port().to_string();
+        let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        let mut command: Vec<_> = command.map(|arg| arg.as_bytes().to_vec()).into();
+        command.extend(keys);
+        let moved = self.command(migration.from, &command);
+        // A key may expire between the list and the move.
+        let is_moved = matches!(&moved, Reply::Status(word) if word == "OK" || word == "NOKEY");
+        assert!(is_moved, "{migration:?}: keys were not moved: {moved:?}");
+    }
+
+    /// How many keys of a slot a node has.
+    pub fn keys_in(&self, node: usize, slot: u16) -> u64 {
+        self.command(node, &["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).into_count()
     }
 
     /// The slot is its new master's; all nodes that run are told.

@@ -1,0 +1,265 @@
+//! A slot of which some keys have moved to another node and some have not: every request is decided
+//! by the node that has its counter, and no counter exists twice.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::decide::Ask;
+use tidegate::limit::{Algorithm, Limit};
+use tidegate::proto::tidegate::v1 as api;
+use tidegate::store::StoreError;
+use tidegate::store::redis::RedisStore;
+use tidegate::store::redis::slot::slot;
+use tokio::task::JoinSet;
+
+use super::DEADLINE;
+use crate::asks::{limit, take};
+use crate::dice::Dice;
+use crate::support::client::{Caller, Request, Served, request};
+use crate::support::cluster::Cluster;
+use crate::support::cluster::migration::Migration;
+use crate::support::process;
+use crate::support::servers::Version;
+use crate::support::stores::{decide_at_once, shared, store_within};
+
+/// Longer than any test: no hit leaves its counter.
+const PERIOD_MS: u64 = 36_500 * 86_400_000;
+
+fn three_hits() -> Limit {
+    limit(Algorithm::FixedWindow, 3, PERIOD_MS)
+}
+
+fn take_of(name: &str) -> Vec<Ask> {
+    vec![take(name, &three_hits())]
+}
+
+async fn store_of(cluster: &Cluster, timeout: Duration) -> Arc<RedisStore> {
+    Arc::new(store_within(timeout, &cluster.url(), &shared(0)).await)
+}
+
+/// Begins to move the slot of `take_of`, and moves the counters `moved`.
+fn half_move(cluster: &Cluster, moved: &[&str]) -> Migration {
+    let slot = cluster.slot_of(take_of("")[0].key.as_bytes());
+    let to = (cluster.master_of(slot) + 1) % 3;
+    let migration = cluster.begin_migration(slot, to);
+    let keys: Vec<_> = moved.iter().map(|name| take_of(name)[0].key.as_bytes().to_vec()).collect();
+    cluster.move_some(migration, keys);
+    migration
+}
+
+/// The keys that two nodes have.
+fn on_two_nodes(cluster: &Cluster) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let keys = (0..3).flat_map(|node| cluster.server(node).keys());
+    let twice = keys.filter(|key| !seen.insert(key.clone()));
+    twice.map(|key| key.escape_ascii().to_string()).collect()
+}
+
+#[tokio::test]
+async fn requests_of_one_run_are_decided_each_where_its_counter_is() {
+    for version in Version::ALL {
+        let cluster = Cluster::without_replicas(version);
+        let store = store_of(&cluster, DEADLINE).await;
+        let names: Vec<_> = (0..40).map(|at| at.to_string()).collect();
+        let take_all = async |names: &[String]| {
+            let decisions = decide_at_once(&store, names.iter().map(|name| take_of(name))).await;
+            let remaining = decisions.into_iter().map(|decision| {
+                let decision = decision.unwrap_or_else(|error| panic!("{version:?}: {error}"));
+                (decision.allowed, decision.statuses[0].remaining)
+            });
+            remaining.collect::<Vec<_>>()
+        };
+        assert_eq!(take_all(&names).await, [(true, 2); 40], "{version:?}");
+        let moved: Vec<_> = names.iter().step_by(2).map(String::as_str).collect();
+        let migration = half_move(&cluster, &moved);
+        // The first of these are at the source and at the target in turn, the others at neither.
+        let more: Vec<_> = (0..60).map(|at| at.to_string()).collect();
+        for remaining in [1, 0] {
+            let taken = take_all(&more).await;
+            assert_eq!(taken[..40], [(true, remaining); 40], "{version:?}");
+            assert_eq!(taken[40..], [(true, remaining + 1); 20], "{version:?}: new counters");
+        }
+        assert_eq!(take_all(&names).await, [(false, 0); 40], "{version:?}");
+        assert_eq!(on_two_nodes(&cluster), [""; 0], "{version:?}");
+        cluster.move_keys(migration);
+        cluster.finish_migration(migration);
+        assert_eq!(take_all(&names).await, [(false, 0); 40], "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_over_counters_on_both_nodes_is_not_decided_and_makes_none_anew() {
+    for version in Version::ALL {
+        let cluster = Cluster::without_replicas(version);
+        let store = store_of(&cluster, Duration::from_millis(500)).await;
+        let both = || vec![take("here", &three_hits()), take("there", &three_hits())];
+        let decided = async |asks: Vec<Ask>| decide_at_once(&store, [asks]).await.remove(0);
+        // A busy machine may need longer for one decision.
+        let eventually = async |asks: Vec<Ask>| {
+            let decided = async || decided(asks.clone()).await.ok().map(|it| it.statuses);
+            process::eventually(DEADLINE, decided).await.expect("a decision")
+        };
+        eventually(both()).await;
+        let before = eventually(vec![take("other", &three_hits())]).await;
+        assert!(before[0].remaining <= 2);
+        let migration = half_move(&cluster, &["there"]);
+        let keys = || (0..3).map(|node| cluster.server(node).keys()).collect::<Vec<_>>();
+        let before = keys();
+        let error = decided(both()).await.unwrap_err();
+        assert!(matches!(error, StoreError::Refused(_) | StoreError::Timeout), "{error:?}");
+        assert_eq!(keys(), before, "{version:?}");
+        assert_eq!(on_two_nodes(&cluster), [""; 0], "{version:?}");
+        cluster.move_keys(migration);
+        // By ASK, as long as the slot is the former node's.
+        let moved = eventually(both()).await;
+        assert!(moved.iter().all(|status| status.within_limit), "{version:?}: {moved:?}");
+        cluster.finish_migration(migration);
+        assert_eq!(on_two_nodes(&cluster), [""; 0], "{version:?}");
+    }
+}
+
+/// Users that have one hit of two before their slot moves.
+const USERS: u32 = if cfg!(debug_assertions) { 2_000 } else { 5_000 };
+
+/// Descriptors of one call.
+const USERS_A_CALL: u32 = 250;
+
+/// Requests at once: with few runs under way, each is of many requests.
+const CALLERS: u64 = 128;
+
+/// Requests while the keys stay where they are: after each quarter of them has moved.
+const REQUESTS_EACH: u64 = 1_500;
+
+/// Slots that may move besides: redis-cli moves the lowest of a node.
+const SLOTS_MAX: u16 = 30;
+
+/// What came of the requests while a slot moved.
+#[derive(Default)]
+struct Tally {
+    requests: u64,
+    undecided: u64,
+    allowed: HashMap<u32, u32>,
+}
+
+/// Requests about users at random.
+#[derive(Default)]
+struct RandomLoad {
+    domain: String,
+    /// How many users there are.
+    users: AtomicU32,
+    /// How many requests were answered.
+    asked: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl RandomLoad {
+    /// Sends one request after the other, of which one in six is about a new user, until the end.
+    async fn run(&self, caller: &Caller, seed: u64) -> Tally {
+        let (mut tally, mut dice) = (Tally::default(), Dice::of_seed(seed));
+        while !self.ended.load(Ordering::Relaxed) {
+            let last = u64::from(self.users.load(Ordering::Relaxed)) - 1;
+            let known = u32::try_from(dice.within(0..=last)).unwrap();
+            let is_new = dice.one_in(6);
+            let user = if is_new { self.users.fetch_add(1, Ordering::Relaxed) } else { known };
+            match caller.check(&about(&self.domain, user)).await {
+                Ok(answer) if answer.decision() == api::Decision::Allowed => {
+                    *tally.allowed.entry(user).or_default() += 1;
+                }
+                Ok(_rejected) => {}
+                Err(_undecided) => tally.undecided += 1,
+            }
+            tally.requests += 1;
+            self.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        tally
+    }
+}
+
+async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let look = async || holds().await.then_some(());
+    process::eventually(10 * DEADLINE, look).await.expect("it comes to that");
+}
+
+fn about(domain: &str, user: u32) -> Request {
+    request(domain).about("user", user.to_string())
+}
+
+/// A domain whose slot is one of the lowest.
+fn domain_of_a_low_slot() -> (String, u16) {
+    let domains = (0_u32..).map(|number| format!("d{number}"));
+    let mut with_slots = domains.map(|domain| (slot(domain.as_bytes()), domain));
+    let found = with_slots.find(|(slot, _)| *slot < SLOTS_MAX);
+    found.map(|(slot, domain)| (domain, slot)).unwrap()
+}
+
+async fn reshard_under_load(version: Version) {
+    let cluster = Cluster::without_replicas(version);
+    let (domain, slot) = domain_of_a_low_slot();
+    let limits = format!(
+        "{{domain: {domain}, descriptors: \
+         [{{key: user, rate_limit: {{limit: 2, period: 36500d}}}}]}}"
+    );
+    let url = cluster.url();
+    let args = ["--store", &url, "--store-timeout", "2s", "--on-store-failure", "error"];
+    // Every request is Redis's, and one thread's.
+    let more = ["--deny-cache-max-keys", "0", "--threads", "1"];
+    let served = Served::with(&[&limits], &[&args[..], &more].concat());
+    let caller = served.caller().await;
+    for first in (0..USERS).step_by(USERS_A_CALL as usize) {
+        let users = first..first + USERS_A_CALL;
+        let all = |all: Request, user: u32| all.about("user", user.to_string());
+        assert!(caller.allows(&users.fold(request(&*domain), all)).await, "{version:?}");
+    }
+    let load =
+        Arc::new(RandomLoad { domain, users: AtomicU32::new(USERS), ..RandomLoad::default() });
+    let mut callers = JoinSet::new();
+    for seed in 0..CALLERS {
+        let (load, caller) = (Arc::clone(&load), served.caller().await);
+        callers.spawn(async move { load.run(&caller, seed).await });
+    }
+    let mut reshard = cluster.reshard(0, 1, slot + 1, 1);
+    for quarters in [3, 2, 1] {
+        let keys_left = || cluster.keys_in(0, slot) <= u64::from(USERS) * quarters / 4;
+        eventually(async || keys_left() || reshard.has_ended()).await;
+        reshard.pause();
+        eprintln!("{version:?}: {} keys are not moved yet", cluster.keys_in(0, slot));
+        let before = load.asked.load(Ordering::Relaxed);
+        eventually(async || load.asked.load(Ordering::Relaxed) - before >= REQUESTS_EACH).await;
+        reshard.resume();
+    }
+    eventually(async || reshard.has_ended()).await;
+    load.ended.store(true, Ordering::Relaxed);
+    let tallies = callers.join_all().await;
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+    let (requests, undecided) = (sum(|tally| tally.requests), sum(|tally| tally.undecided));
+    let mut allowed = HashMap::<u32, u32>::new();
+    for (user, hits) in tallies.iter().flat_map(|tally| &tally.allowed) {
+        *allowed.entry(*user).or_default() += hits;
+    }
+    let most = |user: u32| if user < USERS { 1 } else { 2 };
+    let over: u32 = allowed.iter().map(|(user, hits)| hits.saturating_sub(most(*user))).sum();
+    eprintln!("{version:?}: {requests} requests, {undecided} undecided, {over} hits over");
+    eprintln!("| {version:?}: reshard of {USERS} keys, none over its limit | {requests} | - | - |");
+    assert!(reshard.succeeds(), "{version:?}: a key was on both nodes, or the reshard failed");
+    assert_eq!(cluster.master_of(slot), 1, "{version:?}");
+    assert_eq!(over, 0, "{version:?}: hits over the limit, of {requests} requests");
+    assert!(undecided * 100 < requests, "{version:?}: {undecided} of {requests} are undecided");
+    assert_eq!(on_two_nodes(&cluster), [""; 0], "{version:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reshard_of_redis_6_2_under_load_admits_no_hit_too_many() {
+    reshard_under_load(Version::Redis62).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reshard_of_redis_7_0_under_load_admits_no_hit_too_many() {
+    reshard_under_load(Version::Redis70).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reshard_of_valkey_9_1_under_load_admits_no_hit_too_many() {
+    reshard_under_load(Version::Valkey91).await;
+}
