@@ -160,7 +160,8 @@ fn status_of(error: DecideError) -> Status {
             | StoreError::Lost(_)
             | StoreError::Refused(_)
             | StoreError::Broken(_)
-            | StoreError::Garbled(_),
+            | StoreError::Garbled(_)
+            | StoreError::Clustered,
         ) => Status::unavailable("the store cannot decide; the server's log says why"),
     }
 }

@@ -31,17 +31,27 @@ pub enum StoreError {
     Broken(String),
     /// Its answer could not be read: the hits may have been taken.
     Garbled(String),
+    /// `--store` names a node of a cluster as if it were a server by itself: nothing was taken.
+    Clustered,
 }
 
+/// What is wrong with `--store` where it names a node of a cluster by itself.
+const CLUSTERED: &str =
+    "is a node of a Redis Cluster: use redis-cluster:// (or rediss-cluster://) in --store";
+
 /// Values of the metric label `kind` that are not Redis's words.
-const OWN_KINDS: [&str; 6] = ["timeout", "unavailable", "lost", "refused", "broken", "garbled"];
+const OWN_KINDS: [&str; 7] =
+    ["timeout", "unavailable", "lost", "refused", "broken", "garbled", "clustered"];
 
 /// What Redis says in an error, mostly at its start, and the value of the metric label `kind` for it.
-const CODES: [(&str, &str); 14] = [
+const CODES: [(&str, &str); 16] = [
     ("OOM", "oom"),
     ("READONLY", "readonly"),
     ("NOPERM", "noperm"),
+    // In a script: of Redis 6.2 and 7.0 the first two, of later ones and Valkey the third.
     ("can't run this command", "noperm"),
+    ("can't access at least one of the keys", "noperm"),
+    ("ACL failure in script", "noperm"),
     ("NOAUTH", "noauth"),
     ("WRONGPASS", "noauth"),
     ("LOADING", "loading"),
@@ -80,6 +90,7 @@ impl StoreError {
             }
             Self::Broken(_) => "broken",
             Self::Garbled(_) => "garbled",
+            Self::Clustered => "clustered",
         }
     }
 
@@ -87,6 +98,7 @@ impl StoreError {
     pub(crate) fn details(&self) -> &str {
         match self {
             Self::Timeout => "no answer in time",
+            Self::Clustered => CLUSTERED,
             Self::Unavailable(details)
             | Self::Lost(details)
             | Self::Refused(details)
@@ -107,7 +119,29 @@ impl StoreError {
             // The client closes a connection that said the first, and every run under way there gets it.
             // The second may be of any of the commands of a run, and those before it have written.
             Self::Refused(_) => matches!(self.kind(), "clusterdown" | "noperm"),
-            Self::Unavailable(_) | Self::Broken(_) => false,
+            Self::Unavailable(_) | Self::Broken(_) | Self::Clustered => false,
+        }
+    }
+
+    /// Whether the cause may be a single request of a script run. Then the run wrote nothing, and its
+    /// other requests can be decided by themselves.
+    pub fn may_concern_one_request(&self) -> bool {
+        match self {
+            Self::Broken(_) => true,
+            Self::Refused(why) => match self.kind() {
+                // They come at the first write, which a rejected request does not make. What a server
+                // lacks then, it lacks from the start of a run to its end.
+                "oom" | "misconf" | "noreplicas" => true,
+                // The keys of a run are checked before it starts. The commands of its script are
+                // checked one by one, when earlier ones may have written.
+                "noperm" => why.starts_with("NOPERM") && why.contains(" access "),
+                _ => false,
+            },
+            Self::Timeout
+            | Self::Unavailable(_)
+            | Self::Lost(_)
+            | Self::Garbled(_)
+            | Self::Clustered => false,
         }
     }
 
@@ -119,7 +153,7 @@ impl StoreError {
                 self.kind(),
                 "readonly" | "loading" | "masterdown" | "clusterdown" | "busy" | "noauth"
             ),
-            Self::Broken(_) | Self::Garbled(_) => false,
+            Self::Broken(_) | Self::Garbled(_) | Self::Clustered => false,
         }
     }
 }
@@ -133,6 +167,7 @@ impl fmt::Display for StoreError {
             Self::Refused(why) => write!(f, "the store refused: {why}"),
             Self::Broken(why) => write!(f, "a key holds what is no state: {why}"),
             Self::Garbled(what) => write!(f, "the store's answer cannot be read: {what}"),
+            Self::Clustered => write!(f, "the store {CLUSTERED}"),
         }
     }
 }
@@ -269,6 +304,11 @@ mod tests {
                 "noperm",
                 true,
             ),
+            (
+                "ERR ACL failure in script: No permissions to access a key script: on @user_script:1.",
+                "noperm",
+                true,
+            ),
             ("CLUSTERDOWN The cluster is down", "clusterdown", true),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", "broken", false),
             ("ERR unknown command", "refused", false),
@@ -276,5 +316,27 @@ mod tests {
             let error = StoreError::of_redis(details.to_owned());
             assert_eq!((error.kind(), error.may_have_taken()), (kind, may_have_taken), "{details}");
         }
+    }
+
+    #[test]
+    fn an_error_says_whether_one_request_of_a_run_may_be_its_cause() {
+        for (details, is_of_one) in [
+            ("OOM command not allowed when used memory > 'maxmemory'. script: 5b2", true),
+            ("MISCONF Redis is configured to save RDB snapshots, but it's unable to", true),
+            ("NOREPLICAS Not enough good replicas to write. script: 5b2", true),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", true),
+            ("NOPERM this user has no permissions to access one of the keys used as", true),
+            ("NOPERM No permissions to access a key", true),
+            ("NOPERM User lim has no permissions to access the 'tg:{b}:a' key", true),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", false),
+            ("ERR The user executing the script can't run this command or subcommand", false),
+            ("ERR ACL failure in script: No permissions to access a key script: on", false),
+            ("READONLY You can't write against a read only replica.", false),
+            ("LOADING Redis is loading the dataset in memory", false),
+        ] {
+            let error = StoreError::of_redis(details.to_owned());
+            assert_eq!(error.may_concern_one_request(), is_of_one, "{details}");
+        }
+        assert!(!StoreError::Timeout.may_concern_one_request());
     }
 }

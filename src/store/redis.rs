@@ -37,7 +37,7 @@ use crate::rules::OnStoreFailure;
 use crate::store::{Occasion, StoreError};
 use access::Access;
 use deny::DenyCache;
-use outage::{Outages, Refusals};
+use outage::{Outages, Servers};
 use route::Route;
 use spread::Part;
 
@@ -66,7 +66,7 @@ pub struct Shared {
     deny: DenyCache,
     fallback: Fallback,
     outages: Outages,
-    refusals: Refusals,
+    servers: Servers,
     /// Held by the one who charges.
     charging: tokio::sync::Mutex<()>,
     metrics: Metrics,
@@ -89,8 +89,8 @@ impl Shared {
     /// For stores that reject by one deny cache and fall back to the same.
     pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
         let deny = DenyCache::new(deny);
-        let (outages, refusals) = (Outages::default(), Refusals::default());
-        Self { deny, fallback, outages, refusals, charging: tokio::sync::Mutex::default(), metrics }
+        let (outages, servers) = (Outages::default(), Servers::default());
+        Self { deny, fallback, outages, servers, charging: tokio::sync::Mutex::default(), metrics }
     }
 }
 
@@ -293,7 +293,7 @@ impl RedisStore {
     /// Waits until the client is connected.
     ///
     /// # Errors
-    /// It could not connect within `deadline`.
+    /// It could not connect within `deadline`, or to a node of a cluster that is asked by itself.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
         self.route.connected(deadline).await
     }

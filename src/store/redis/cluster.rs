@@ -89,6 +89,11 @@ pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
     }
 }
 
+/// Whether only a node of a cluster answers so.
+pub(super) fn is_of_a_node(error: &StoreError) -> bool {
+    redirect(error).is_some() || error.details().starts_with("CROSSSLOT")
+}
+
 impl Cluster {
     /// Asks the seeds for the map, in the background.
     pub(super) fn start(seeds: &[HostPort], timeout: Duration, connect: Box<Connect>) -> Arc<Self> {

@@ -215,6 +215,18 @@ impl Link {
         slot_ranges(&reply).ok_or_else(garbled)
     }
 
+    /// Whether the server is a node of a cluster. HELLO says so to every user, whatever its permissions.
+    pub(super) async fn is_in_cluster(&self) -> Result<bool, StoreError> {
+        let hello = CustomCommand::new_static("HELLO", ClusterHash::Random, false);
+        let reply = self.client.custom::<Value, _>(hello, Vec::<Value>::new());
+        let Value::Array(fields) = Box::pin(self.in_time(reply)).await? else {
+            return Err(StoreError::Garbled("HELLO".to_owned()));
+        };
+        let is_text = |value: &Value, text: &str| value.as_str().is_some_and(|it| it == text);
+        let mode = fields.chunks_exact(2).find(|field| is_text(&field[0], "mode"));
+        Ok(mode.is_some_and(|field| is_text(&field[1], "cluster")))
+    }
+
     /// Loads the script, or waits for another run that is loading it.
     async fn load(&self) -> Result<(), Error> {
         let Ok(_loading) = self.loading.try_lock() else {

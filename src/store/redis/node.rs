@@ -4,6 +4,12 @@
 //! A server that let a request wait in vain is known to be down: requests do not wait for it any
 //! more, but fail at once. From then on a probe asks it for a decision ten times a second; the
 //! first answer, also a late one to an earlier run, says that it is back.
+//!
+//! Where one request may be the cause of a run's error, and nothing was written, each request of the
+//! run is asked for again in a run of its own, all at once: a key that holds something else, a key
+//! that the user may not touch, a full server that still rejects, a slot that is half moved. Halving
+//! the run until the cause is found would be fewer runs where there is one cause, but round trip after
+//! round trip; and of a slot that is half moved most halves fail too, into about twice as many runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +17,17 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::cluster::redirect;
-use super::deny::Seen;
+use super::cluster::{Redirect, is_of_a_node, redirect};
 use super::link::Link;
+use super::outage::Findings;
 use super::queue::{Lane, Queue, Waiting};
 use super::slot::slot;
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
-use crate::decide::Ask;
+use crate::decide::{Ask, Mode};
 use crate::decision::Decision;
 use crate::store::{Occasion, StoreError};
 use crate::trace::Run;
@@ -47,8 +54,9 @@ pub(super) struct Node {
     retired: AtomicBool,
     /// A counter that the probe writes.
     probe: Mutex<Ask>,
-    /// Whether it refused the last decision, whichever thread asked.
-    refused: Arc<AtomicBool>,
+    /// What any thread found out about it.
+    findings: Arc<Findings>,
+    in_cluster: bool,
     shared: Arc<Shared>,
 }
 
@@ -60,16 +68,19 @@ pub(super) struct Connection {
     pub(super) queue: Queue,
     /// What a decision may take.
     pub(super) timeout: Duration,
+    /// Whether it is asked as a node of a cluster, and not as a server by itself.
+    pub(super) in_cluster: bool,
 }
 
 impl Node {
     /// A server, and what is written to see whether it decides.
     pub(super) fn new(connection: Connection, probe: Ask, shared: Arc<Shared>) -> Self {
-        let Connection { name, link, queue, timeout } = connection;
+        let Connection { name, link, queue, timeout, in_cluster } = connection;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (why, probe, refused) = (Mutex::default(), Mutex::new(probe), shared.refusals.of(name));
-        Self { queue, link, timeout_us, down, why, retired, probe, refused, shared }
+        let (why, probe, findings) =
+            (Mutex::default(), Mutex::new(probe), shared.servers.findings(name));
+        Self { queue, link, timeout_us, down, why, retired, probe, findings, in_cluster, shared }
     }
 
     pub(super) const fn link(&self) -> &Link {
@@ -83,6 +94,9 @@ impl Node {
         asks: Arc<Vec<Ask>>,
         occasion: Occasion,
     ) -> Result<Decision, StoreError> {
+        if self.findings.is_clustered() {
+            return Err(StoreError::Clustered);
+        }
         if self.is_down() || self.is_retired() {
             return Err(self.known_down());
         }
@@ -97,12 +111,13 @@ impl Node {
         todo.answer.await.unwrap_or_else(given_up)
     }
 
-    /// Whether the server decides: it answers, and has not refused the last decision.
+    /// Whether the server decides: it answers, has not refused the last decision that would have
+    /// written, and is what it is asked as.
     pub(super) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.is_down() {
             return Err(self.known_down());
         }
-        let refused = self.refused.load(Ordering::Relaxed);
+        let refused = self.findings.refuses();
         let ready = if refused {
             self.probed(Duration::from_micros(self.timeout_us)).await
         } else {
@@ -113,7 +128,20 @@ impl Node {
         {
             self.mark_down(error);
         }
-        ready
+        ready?;
+        self.check_topology().await
+    }
+
+    /// Asks a server that is asked by itself whether it is one.
+    pub(super) async fn check_topology(&self) -> Result<(), StoreError> {
+        if self.in_cluster {
+            return Ok(());
+        }
+        // Where it does not say, what is known stays.
+        if let Ok(is_clustered) = self.link.is_in_cluster().await {
+            self.findings.set_clustered(is_clustered);
+        }
+        if self.findings.is_clustered() { Err(StoreError::Clustered) } else { Ok(()) }
     }
 
     /// Decides requests in one run, now.
@@ -141,13 +169,25 @@ impl Node {
         let watch = Stopwatch::start();
         let reply = self.link.run(call, asking).await;
         self.shared.metrics.evalsha_seconds.record(watch.elapsed());
-        let error = reply.as_ref().err();
-        let is_refused = error.is_some_and(StoreError::is_refusal);
-        let is_of_others = error.is_some_and(|error| redirect(error).is_some());
-        if !is_of_others && is_refused != self.refused.load(Ordering::Relaxed) {
-            self.refused.store(is_refused, Ordering::Relaxed);
+        let reply = reply.map_err(|error| self.noted(error))?;
+        let decisions: Vec<_> = wire::decisions(requests.clone(), &reply)?.collect();
+        // A full server rejects all the same: only what was taken shows that it writes again.
+        if self.findings.refuses() && any_taken(requests, &decisions) {
+            self.findings.set_refuses(false);
         }
-        Ok(wire::decisions(requests, &reply?)?.collect())
+        Ok(decisions)
+    }
+
+    /// What a run's error says about the server is noted for all threads.
+    fn noted(&self, error: StoreError) -> StoreError {
+        if !self.in_cluster && is_of_a_node(&error) {
+            self.findings.set_clustered(true);
+            return StoreError::Clustered;
+        }
+        if error.is_refusal() && redirect(&error).is_none() {
+            self.findings.set_refuses(true);
+        }
+        error
     }
 
     /// Of a cluster's node, that these slots are its own: the probe is to be in one of them, for
@@ -216,42 +256,73 @@ impl Node {
         }
     }
 
+    /// Sends a run, and where only some of its requests may be the cause of its error, each of them
+    /// alone.
     async fn run(self: &Arc<Self>, run: Vec<Waiting>, asking: bool) {
+        let sent_us = uptime_us();
+        let decided = self.decide_waiting(&run, asking).await;
+        match &decided {
+            Err(error) if run.len() > 1 && may_concern_one_request(error) => {
+                self.run_each_alone(run, asking).await;
+            }
+            _ => self.conclude(&run, decided, sent_us),
+        }
+    }
+
+    /// Sends those requests of a run that still wait for an answer in runs of their own, all at once.
+    async fn run_each_alone(self: &Arc<Self>, run: Vec<Waiting>, asking: bool) {
+        let mut runs = JoinSet::new();
+        for waiting in self.queue.still_awaited(run) {
+            let node = Arc::clone(self);
+            runs.spawn(async move {
+                let (run, sent_us) = ([waiting], uptime_us());
+                let decided = node.decide_waiting(&run, asking).await;
+                node.conclude(&run, decided, sent_us);
+            });
+        }
+        while runs.join_next().await.is_some() {}
+    }
+
+    async fn decide_waiting(
+        &self,
+        run: &[Waiting],
+        asking: bool,
+    ) -> Result<Vec<Decision>, StoreError> {
         let sent_us = uptime_us();
         let at_ms = run.first().and_then(|first| first.occasion.at_ms);
         let requests = run.iter().map(|waiting| &waiting.asks[..]);
         let requests_count = u32::try_from(run.len()).unwrap_or(u32::MAX);
         self.shared.metrics.run_requests.record(f64::from(requests_count));
         let decided = self.decide_run(requests, at_ms, asking).await;
-        trace(&run, sent_us, decided.as_ref().err());
+        trace(run, sent_us, decided.as_ref().err());
+        match decided {
+            Err(StoreError::Broken(why)) if writes_midway(run) => {
+                Err(StoreError::Garbled(format!("some hits may be taken: {why}")))
+            }
+            decided => decided,
+        }
+    }
+
+    /// Answers the requests of a run, and notes what its outcome says about the server.
+    fn conclude(
+        self: &Arc<Self>,
+        run: &[Waiting],
+        decided: Result<Vec<Decision>, StoreError>,
+        sent_us: u64,
+    ) {
         match decided {
             Ok(decisions) => {
                 self.mark_up();
                 let now_us = uptime_us();
                 let both = run.iter().zip(decisions);
                 self.queue.answer(both.map(|(waiting, decision)| {
-                    if at_ms.is_none() {
+                    if waiting.occasion.at_ms.is_none() {
                         let is_revocable = waiting.occasion.spreads;
                         let seen = Seen { sent_us, answered_us: now_us, is_revocable };
                         self.shared.deny.learn(&waiting.asks, &decision, seen);
                     }
                     (waiting.id, Ok(decision))
                 }));
-            }
-            Err(StoreError::Broken(why)) if writes_midway(&run) => {
-                let error = StoreError::Garbled(format!("some hits may be taken: {why}"));
-                self.queue.answer(run.iter().map(|waiting| (waiting.id, Err(error.clone()))));
-            }
-            // A key that holds something else breaks the run before anything is written: only
-            // those who ask for it shall suffer.
-            Err(StoreError::Broken(_)) if run.len() > 1 => {
-                for waiting in run {
-                    let one = std::iter::once(&waiting.asks[..]);
-                    let decided = self.decide_run(one, at_ms, asking).await;
-                    let garbled = || Err(StoreError::Garbled("no decision".to_owned()));
-                    let answer = decided.and_then(|mut one| one.pop().map_or_else(garbled, Ok));
-                    self.queue.answer(std::iter::once((waiting.id, answer)));
-                }
             }
             Err(error) => {
                 if error.is_of_the_server() {
@@ -283,8 +354,10 @@ impl Node {
     async fn probe_until_back(self: Arc<Self>) {
         while self.is_down() {
             sleep(PROBE_EVERY).await;
-            if self.probed(PROBE_MAX).await.is_ok() {
-                self.mark_up();
+            match self.probed(PROBE_MAX).await {
+                Err(error) if error.is_of_the_server() => {}
+                // It answers, and what it refuses may be the probe alone.
+                Ok(()) | Err(_) => self.mark_up(),
             }
         }
     }
@@ -304,6 +377,21 @@ impl Node {
             Err(_elapsed) => Err(StoreError::Timeout),
         }
     }
+}
+
+/// Whether each request of a run is to be asked for alone after this error.
+fn may_concern_one_request(error: &StoreError) -> bool {
+    // Keys that are together at one node may be asked for there; those of several requests are not
+    // always. Redis 6.2 says ASK to a run as soon as one of its keys is not there.
+    error.may_concern_one_request()
+        || matches!(redirect(error), Some(Redirect::Ask(_) | Redirect::TryAgain))
+}
+
+/// Whether any of the requests took hits.
+fn any_taken<'a>(requests: impl Iterator<Item = &'a [Ask]>, decisions: &[Decision]) -> bool {
+    let takes = |ask: &Ask| ask.mode == Mode::Take && ask.hits > 0;
+    let mut both = requests.zip(decisions);
+    both.any(|(asks, decision)| decision.allowed && asks.iter().any(takes))
 }
 
 /// Whether a run writes before all is read: where one counter comes with two limits.

@@ -1,9 +1,10 @@
 //! Outages over all servers and threads: one line in the log when the first begins and one when the
-//! last has ended, however many requests met them. And which servers refuse.
+//! last has ended, however many requests met them. And what one thread found out about a server
+//! that all are to know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -14,16 +15,50 @@ use crate::store::StoreError;
 #[derive(Debug, Default)]
 pub(super) struct Outages(Mutex<usize>);
 
-/// Which servers refused the last decision, by their names: what one thread meets, all know.
+/// What all threads know of each server, by the servers' names.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<String, Arc<AtomicBool>>>);
+pub(super) struct Servers(Mutex<HashMap<String, Arc<Findings>>>);
 
-impl Refusals {
-    /// Whether a server refused. Those that no thread asks any more are forgotten.
-    pub(super) fn of(&self, server: String) -> Arc<AtomicBool> {
+/// What all threads know of one server.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// It refused a decision, and none has written since.
+    refuses: AtomicBool,
+    /// It is a node of a cluster, and is asked as a server by itself.
+    is_clustered: AtomicBool,
+}
+
+impl Servers {
+    /// What is known of a server. Servers that no thread asks any more are forgotten.
+    pub(super) fn findings(&self, server: String) -> Arc<Findings> {
         let mut servers = self.0.lock();
-        servers.retain(|_, refused| Arc::strong_count(refused) > 1);
+        servers.retain(|_, findings| Arc::strong_count(findings) > 1);
         Arc::clone(servers.entry(server).or_default())
+    }
+}
+
+impl Findings {
+    pub(super) fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_refuses(&self, refuses: bool) {
+        // Written only when it changes: threads share it.
+        if refuses != self.refuses() {
+            self.refuses.store(refuses, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_clustered(&self) -> bool {
+        self.is_clustered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_clustered(&self, is_clustered: bool) {
+        if is_clustered != self.is_clustered()
+            && !self.is_clustered.swap(is_clustered, Ordering::Relaxed)
+        {
+            tracing::warn!("{}", StoreError::Clustered);
+        }
     }
 }
 

@@ -157,6 +157,17 @@ impl Queue {
         Some(run)
     }
 
+    /// The requests of a run that still need an answer, so that they may be sent once more: not those
+    /// whose deadline has passed or whose callers gave up.
+    pub(super) fn still_awaited(&self, mut run: Vec<Waiting>) -> Vec<Waiting> {
+        let inner = &mut *self.inner.lock();
+        run.retain(|waiting| {
+            let open = open(&mut inner.open, inner.first_id, waiting.id);
+            open.and_then(Open::if_awaited).is_some()
+        });
+        run
+    }
+
     /// Answers requests, unless they are over.
     pub(super) fn answer(&self, answers: impl Iterator<Item = (u64, Answer)>) {
         let mut inner = self.inner.lock();
@@ -274,5 +285,19 @@ mod tests {
             assert!(answered.answer.blocking_recv().unwrap().is_ok());
         }
         assert_eq!(queue.inner.lock().open.len(), 0);
+    }
+
+    #[test]
+    fn a_request_that_expired_was_answered_or_given_up_is_not_sent_again() {
+        let queue = Queue::new(64);
+        let early = queue.push(Lane::default(), (Arc::default(), Occasion::now()), DEADLINE_US - 1);
+        let [gone, answered, last] = [(); 3].map(|()| push(&queue));
+        let run = queue.next_run(Lane::default()).unwrap();
+        drop(gone.answer);
+        queue.answer(std::iter::once((2, Ok(Decision::without_limits()))));
+        assert!(queue.expire(DEADLINE_US - 1, late).error.is_some());
+        let again = queue.still_awaited(run);
+        assert_eq!(again.iter().map(|waiting| waiting.id).collect::<Vec<_>>(), [3]);
+        drop((early, answered, last));
     }
 }

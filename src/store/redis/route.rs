@@ -60,9 +60,10 @@ impl Route {
     pub(super) fn connect(options: &Options, shared: &Arc<Shared>) -> Result<Self, String> {
         let access = &options.access;
         let (timeout, batch_max, shared) = (options.timeout, options.batch_max, Arc::clone(shared));
+        let in_cluster = matches!(access.topology(), Topology::Cluster(_));
         let connect = move |(name, config): (String, Config)| {
-            let link = Link::connect(config, timeout)?;
-            let connection = Connection { name, link, queue: Queue::new(batch_max), timeout };
+            let (link, queue) = (Link::connect(config, timeout)?, Queue::new(batch_max));
+            let connection = Connection { name, link, queue, timeout, in_cluster };
             Ok::<_, String>(Arc::new(Node::new(connection, probe(0)?, Arc::clone(&shared))))
         };
         let named = |node: &HostPort| (node.to_string(), access.config_of(node));
@@ -152,6 +153,7 @@ impl Route {
         }
         for node in self.nodes() {
             node.link().connected(deadline).await?;
+            node.check_topology().await?;
         }
         Ok(())
     }
