@@ -56,10 +56,10 @@ bench: ## Measure what a request costs in BENCH_ROUNDS (5) of BENCH_SECONDS (2);
 	cargo bench --bench service
 
 # The tests of `make test`, one by one and by the release build, for their figures.
-FAULTS = faults:: cluster::a_slot cluster::a_lost
+FAULTS = faults:: cluster::a_slot cluster::a_lost cluster::half_moved::a_reshard
 
 faults: ## Put a load through every fault of Redis and print what came of it as a table.
-	tests/tools/install-servers redis-7.0
+	tests/tools/install-servers redis-7.0 valkey-9.1 redis-6.2
 	@echo '| fault | requests | p99.9 of the answers | Redis decides again after |'
 	@echo '| --- | --- | --- | --- |'
 	@cargo test --release --test it -- --test-threads 1 --nocapture $(FAULTS) 2>&1 | grep -o '| [^|]* | [0-9]* | .*|$$'
