@@ -30,6 +30,11 @@ fn back_max(slowest_control: Duration) -> Duration {
     Duration::from_secs(2) + 10 * slowest_control
 }
 
+/// How soon a new primary decides that was already there when it was looked for.
+fn found_max(slowest_control: Duration) -> Duration {
+    Duration::from_secs(1) + 10 * slowest_control
+}
+
 /// For what ought to come at once.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -163,4 +168,44 @@ fn a_sentinel_failover_is_followed() {
     let back_after = Some(pause);
     assert_answered("sentinel failover, master killed", (&samples, slowest_control), back_after);
     assert!(pause <= back_max(slowest_control), "back after {pause:?}");
+}
+
+#[test]
+fn a_failover_that_keeps_connections_open_is_followed() {
+    let sentinels = Sentinels::start();
+    let served = served(&sentinels.url());
+    let load = steady(&served);
+    let lost = sentinels.hand_over();
+    sentinels.wait_for_failover(lost, DEADLINE);
+    let failed_over = load.now();
+    let back =
+        load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
+    load.go_on_for(Duration::from_millis(300));
+    let pause = back.sent - failed_over;
+    let (samples, slowest_control) = load.stop_beside();
+    let what = "sentinel failover, by the command FAILOVER";
+    assert_answered(what, (&samples, slowest_control), Some(pause));
+    assert!(pause <= found_max(slowest_control), "back after {pause:?}");
+}
+
+#[test]
+fn an_address_that_moves_to_a_new_primary_is_followed() {
+    let old = RedisServer::start(Version::Redis70);
+    let new = RedisServer::start(Version::Redis70);
+    let proxy = Proxy::before(old.addr());
+    let served = served(&proxy.url());
+    let load = steady(&served);
+    // The old primary becomes a replica, and the address leads to it for a while.
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    load.wait_for(DEADLINE, is_fallback);
+    load.go_on_for(Duration::from_millis(700));
+    proxy.lead_to(new.addr());
+    let moved = load.now();
+    let back = load.wait_for(DEADLINE, |sample| sample.sent > moved && sample.source == Store);
+    load.go_on_for(Duration::from_millis(200));
+    let pause = back.sent - moved;
+    let (samples, slowest_control) = load.stop_beside();
+    let what = "address moved to a new primary, connections kept";
+    assert_answered(what, (&samples, slowest_control), Some(pause));
+    assert!(pause <= found_max(slowest_control), "back after {pause:?}");
 }

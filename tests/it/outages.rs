@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod lost;
+mod moved;
 mod refusals;
 
 use std::time::Duration;

@@ -51,6 +51,8 @@ pub enum Mode {
 /// A running proxy; its connections and its port are closed on drop.
 pub struct Proxy {
     addr: SocketAddr,
+    /// Where new connections lead.
+    server: watch::Sender<SocketAddr>,
     orders: mpsc::UnboundedSender<Order>,
     counts: Arc<Counts>,
 }
@@ -71,9 +73,10 @@ impl Proxy {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let (orders, inbox) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
+        let server = watch::Sender::new(server);
         let acceptor = Acceptor {
             addr,
-            server,
+            server: server.subscribe(),
             mode: Arc::new(watch::Sender::new(Mode::Pass)),
             counts: Arc::clone(&counts),
         };
@@ -83,7 +86,7 @@ impl Proxy {
             runtime.block_on(acceptor.run(inbox, ready));
         });
         is_ready.recv().expect("the proxy listens");
-        Self { addr, orders, counts }
+        Self { addr, server, orders, counts }
     }
 
     /// Where it listens.
@@ -104,6 +107,11 @@ impl Proxy {
         let (done, is_done) = blocking::channel();
         self.orders.send((mode, done)).expect("the proxy runs");
         is_done.recv().expect("the proxy runs");
+    }
+
+    /// From here on, new connections lead to another server; those that are open stay where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.server.send_replace(server);
     }
 
     /// Connections accepted since the start, with those that were closed at once.
@@ -133,7 +141,7 @@ impl Proxy {
 
 struct Acceptor {
     addr: SocketAddr,
-    server: SocketAddr,
+    server: watch::Receiver<SocketAddr>,
     mode: Arc<watch::Sender<Mode>>,
     counts: Arc<Counts>,
 }
@@ -191,7 +199,7 @@ impl Acceptor {
         }
         let line = Line { mode: Arc::clone(&self.mode), counts: Arc::clone(&self.counts) };
         line.counts.open.fetch_add(1, Ordering::Relaxed);
-        let server = self.server;
+        let server = *self.server.borrow();
         tokio::spawn(async move {
             // Whatever ends a connection ends both of its sides; callers see it closed.
             let _ = line.connect(caller, server).await;

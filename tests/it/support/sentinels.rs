@@ -104,6 +104,23 @@ impl Sentinels {
         master
     }
 
+    /// Makes the announced master hand over to a replica by its own command FAILOVER, which keeps the
+    /// connections of clients open; answers which it was.
+    ///
+    /// The sentinels notice, and make that replica the master too. Of another they would make all
+    /// others replicas, and cut the connections of clients with that: it must not be chosen.
+    pub fn hand_over(&self) -> usize {
+        let master = self.master();
+        let mut replicas = (0..self.servers.len()).filter(|at| *at != master);
+        let next = replicas.next().expect("a replica");
+        for other in replicas {
+            expect_ok(&self.servers[other], &["CONFIG", "SET", "replica-priority", "0"]);
+        }
+        let port = self.servers[next].port().to_string();
+        expect_ok(&self.servers[master], &["FAILOVER", "TO", "127.0.0.1", &port]);
+        master
+    }
+
     /// Stops the announced master with SIGSTOP; answers which it was, for its `resume`.
     pub fn pause_master(&self) -> usize {
         let master = self.master();
