@@ -237,6 +237,125 @@ mod tests {
         assert_eq!(charged(&fallback), [0; 0]);
     }
 
+    fn give_back(algorithm: Algorithm, hits: u64) -> Ask {
+        ask(algorithm, hits, Mode::Refund)
+    }
+
+    /// What the store is asked once it is back.
+    fn asked(fallback: &Fallback) -> Vec<(Mode, u64)> {
+        let charges = fallback.take_charges(usize::MAX).unwrap_or_default();
+        let asked = |charge: &Charge| (charge.ask().mode, charge.ask().hits);
+        charges.iter().map(asked).collect()
+    }
+
+    #[test]
+    fn hits_of_before_the_outage_are_given_back_to_the_store() {
+        for algorithm in Algorithm::ALL {
+            let (fallback, _) = fallback(1);
+            assert!(decide(&fallback, give_back(algorithm, 4), down()));
+            assert_eq!(asked(&fallback), [(Mode::Refund, 4)], "{algorithm:?}");
+            assert_eq!(asked(&fallback), [], "{algorithm:?}: once");
+        }
+    }
+
+    #[test]
+    fn hits_taken_and_given_back_come_to_one_amount() {
+        let log = Algorithm::SlidingWindowLog;
+        for (hits, asks) in [
+            (&[3, -5][..], (Mode::Refund, 2)),
+            (&[5, -3], (Mode::Take, 2)),
+            (&[-5, 3], (Mode::Refund, 2)),
+            (&[-2, 5], (Mode::Take, 3)),
+            (&[3, -5, 1, -1], (Mode::Refund, 2)),
+            (&[-2, 4, -1], (Mode::Take, 1)),
+        ] {
+            let (fallback, _) = fallback(1);
+            for amount in hits {
+                let mode = if *amount < 0 { Mode::Refund } else { Mode::Take };
+                assert!(decide(
+                    &fallback,
+                    ask(log, u64::from(i32::unsigned_abs(*amount)), mode),
+                    down()
+                ));
+            }
+            assert_eq!(asked(&fallback), [asks], "{hits:?}");
+        }
+    }
+
+    #[test]
+    fn a_refund_is_void_once_nothing_of_before_it_can_count() {
+        for (algorithm, counts_for_ms) in [
+            // The window ends 40 seconds after it.
+            (Algorithm::FixedWindow, 40_000),
+            (Algorithm::SlidingWindowLog, 60_000),
+            // Until the sub-window of six seconds that it is in has left the period.
+            (Algorithm::SlidingWindowCounter, 64_000),
+            (Algorithm::TokenBucket, 60_000),
+            (Algorithm::LeakyBucket, 60_000),
+        ] {
+            for (after_ms, asks) in
+                [(counts_for_ms - 1, &[(Mode::Refund, 4)][..]), (counts_for_ms, &[])]
+            {
+                let (fallback, clock) = fallback(1);
+                assert!(decide(&fallback, give_back(algorithm, 4), down()));
+                clock.set(NOW_MS + after_ms);
+                assert_eq!(asked(&fallback), asks, "{algorithm:?} after {after_ms} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refund_of_an_ended_window_takes_nothing_from_the_next() {
+        let window = Algorithm::FixedWindow;
+        let (fallback, clock) = fallback(1);
+        assert!(decide(&fallback, give_back(window, 4), down()));
+        clock.set(NOW_MS + 40_000);
+        assert!(decide(&fallback, ask(window, 3, Mode::Take), down()));
+        assert!(decide(&fallback, give_back(window, 1), down()));
+        assert_eq!(asked(&fallback), [(Mode::Take, 2)]);
+        // Hits of an ended window are none that a refund of the next could give back.
+        assert!(decide(&fallback, ask(window, 5, Mode::Take), down()));
+        clock.set(NOW_MS + 100_000);
+        assert!(decide(&fallback, give_back(window, 2), down()));
+        assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
+    }
+
+    #[test]
+    fn a_refund_that_is_put_back_lasts_no_longer_for_it() {
+        let window = Algorithm::FixedWindow;
+        let (fallback, clock) = fallback(1);
+        assert!(decide(&fallback, give_back(window, 4), down()));
+        let charges = fallback.take_charges(1).unwrap();
+        assert!(decide(&fallback, give_back(window, 1), down()));
+        fallback.put_back(charges);
+        let charges = fallback.take_charges(1).unwrap();
+        assert_eq!(charges.iter().map(Charge::hits).collect::<Vec<_>>(), [5]);
+        clock.set(NOW_MS + 40_000);
+        fallback.put_back(charges);
+        assert_eq!(asked(&fallback), []);
+    }
+
+    #[test]
+    fn a_refund_that_the_store_may_have_made_is_not_made_again() {
+        let (fallback, _) = fallback(1);
+        let log = Algorithm::SlidingWindowLog;
+        assert!(decide(&fallback, give_back(log, 3), StoreError::Timeout));
+        assert!(decide(&fallback, give_back(log, 2), down()));
+        assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
+    }
+
+    #[test]
+    fn what_a_rejected_request_gives_back_is_noted_where_rejected_hits_count() {
+        let counted = |mode, hits| {
+            let ask = ask(Algorithm::FixedWindow, hits, mode);
+            Ask { limit: ask.limit.into_counted(), ..ask }
+        };
+        let (fallback, _) = fallback(1);
+        assert!(!decide(&fallback, counted(Mode::Take, 12), down()));
+        assert!(decide(&fallback, counted(Mode::Refund, 15), down()));
+        assert_eq!(asked(&fallback), [(Mode::Refund, 3)]);
+    }
+
     #[test]
     fn what_is_put_back_is_charged_with_what_came_meanwhile() {
         let (fallback, _) = fallback(1);

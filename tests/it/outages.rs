@@ -3,6 +3,7 @@
 
 mod lost;
 mod moved;
+mod refunds;
 mod refusals;
 
 use std::time::Duration;
