@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Said, run, said};
 use crate::support::client::limits_folder;
-use crate::support::servers::free_port;
+use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
 
 const LIMITS: &str = "
@@ -20,7 +20,11 @@ descriptors:
 ";
 
 fn simulate(args: &[&str], trace: &str) -> Said {
-    let folder = limits_folder(&[LIMITS]);
+    simulate_by(LIMITS, args, trace)
+}
+
+fn simulate_by(limits: &str, args: &[&str], trace: &str) -> Said {
+    let folder = limits_folder(&[limits]);
     let limits = folder.path().to_str().unwrap();
     let fixed = ["simulate", "--limits", limits, "--trace", "-"];
     said(Tidegate::run(&[&fixed, args].concat(), trace))
@@ -140,4 +144,24 @@ fn a_store_that_is_not_there_ends_it() {
     let said = simulate(&["--store", &url], &asks(0, USER));
     assert_eq!((said.code, said.out.as_str()), (1, ""));
     assert!(said.err.contains("--store"), "{}", said.err);
+}
+
+#[test]
+fn a_store_that_cannot_decide_stops_it_whatever_the_domain_says() {
+    let full = RedisServer::start_with(Version::Redis70, &["--maxmemory", "1"]);
+    let read = asks(0, &format!("{USER},\"peek\":true"));
+    let trace = read + "\n" + &asks(1, USER) + &asks(2, USER);
+    for policy in ["local", "allow", "deny", "error"] {
+        let limits = format!("{LIMITS}on_store_failure: {policy}\n");
+        let url = full.url();
+        let lines = simulate_by(&limits, &["--store", &url], &trace);
+        let summary = simulate_by(&limits, &["--store", &url, "--summary"], &trace);
+        for said in [&lines, &summary] {
+            assert_eq!(said.code, 1, "{policy}: {}{}", said.out, said.err);
+            let told = said.err.contains("line 3: ") && said.err.contains("OOM");
+            assert!(told, "{policy}: {}", said.err);
+        }
+        assert_eq!(lines.out.lines().count(), 1, "only the read is decided: {}", lines.out);
+        assert_eq!(summary.out, "", "{policy}");
+    }
 }
