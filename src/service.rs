@@ -35,14 +35,38 @@ pub use snapshot::{Load, Snapshot};
 pub struct Service {
     rules: Arc<Rules>,
     store: Store,
-    /// What a domain's requests get while the store cannot decide, where the domain says nothing.
-    on_store_failure: OnStoreFailure,
+    on_store_failure: FailurePolicy,
     metrics: Metrics,
     /// A permit for each call decided at once.
     in_flight: Arc<Semaphore>,
     top: top::Writer,
     log: Option<Arc<DecisionLog>>,
     tracing: Option<Arc<Tracing>>,
+}
+
+/// What requests get while the store cannot decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// What their domain says, else this.
+    ByDomain(OnStoreFailure),
+    /// This, whatever their domain says.
+    Always(OnStoreFailure),
+}
+
+impl FailurePolicy {
+    /// For requests of a domain.
+    fn of(self, domain: &Domain) -> OnStoreFailure {
+        match self {
+            Self::ByDomain(default) => domain.on_store_failure().unwrap_or(default),
+            Self::Always(policy) => policy,
+        }
+    }
+
+    /// For requests of a domain that says nothing.
+    const fn default(self) -> OnStoreFailure {
+        let (Self::ByDomain(policy) | Self::Always(policy)) = self;
+        policy
+    }
 }
 
 /// Who decides now.
@@ -59,7 +83,7 @@ impl Service {
     pub fn new(
         rules: Arc<Rules>,
         store: Store,
-        on_store_failure: OnStoreFailure,
+        on_store_failure: FailurePolicy,
         metrics: Metrics,
     ) -> Self {
         let top = metrics.top.writer();
@@ -111,7 +135,7 @@ impl Service {
     pub async fn ready(&self) -> Result<Readiness, StoreError> {
         match self.store.ready().await {
             Ok(()) => Ok(Readiness::Store),
-            Err(error) if self.on_store_failure == OnStoreFailure::Error => Err(error),
+            Err(error) if self.on_store_failure.default() == OnStoreFailure::Error => Err(error),
             Err(error) => Ok(Readiness::Fallback(error)),
         }
     }
@@ -190,7 +214,7 @@ impl Service {
         let decision = if asks.is_empty() {
             Decision::without_limits()
         } else {
-            let policy = domain.on_store_failure().unwrap_or(self.on_store_failure);
+            let policy = self.on_store_failure.of(domain);
             let occasion = occasion.spreading(!domain.slot_by().is_empty());
             self.store.decide(asks, policy, occasion).await.map_err(DecideError::Store)?
         };

@@ -19,7 +19,7 @@ use crate::key::Spelling;
 use crate::metrics::Metrics;
 use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
-use crate::service::{Answer, LimitStatus, Load, Rules, Service, Snapshot};
+use crate::service::{Answer, FailurePolicy, LimitStatus, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
@@ -66,7 +66,8 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
         service: Service::new(
             Arc::new(Rules::new(rules, Load::default(), &metrics, Spelling::readable(&prefix))),
             store,
-            OnStoreFailure::Error,
+            // A decision that the store did not make is no result of a replay.
+            FailurePolicy::Always(OnStoreFailure::Error),
             metrics,
         ),
         prefix,
@@ -81,7 +82,10 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
         _ = terminate.recv() => Err("terminated".to_owned()),
     };
     let cleaned = replay.clean_up().await;
-    result.and(cleaned)
+    match (result, cleaned) {
+        (Err(stopped), Err(remains)) => Err(format!("{stopped}; {remains}")),
+        (result, cleaned) => result.and(cleaned),
+    }
 }
 
 fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, String> {

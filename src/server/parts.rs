@@ -11,7 +11,7 @@ use crate::clock::SystemClock;
 use crate::grpc::{CallBudgets, Grpc};
 use crate::http::{IsLeaving, Pages};
 use crate::metrics::{InUse, Metrics};
-use crate::service::{DecisionLog, Rules, Service};
+use crate::service::{DecisionLog, FailurePolicy, Rules, Service};
 use crate::settings::{Log, Serve, Traces};
 use crate::store::Store;
 use crate::store::fallback::Fallback;
@@ -99,7 +99,7 @@ impl Parts {
     /// A service for this thread, with its own connection to the store.
     pub(super) fn service(&self) -> Result<Service, String> {
         let store = self.stores.open()?;
-        let policy = self.settings.on_store_failure;
+        let policy = FailurePolicy::ByDomain(self.settings.on_store_failure);
         let service = Service::new(Arc::clone(&self.rules), store, policy, self.metrics.clone());
         let service = service.bounded_by(Arc::clone(&self.in_flight));
         Ok(service.seen_by(self.log.clone(), self.tracing.clone()))
