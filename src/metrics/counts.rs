@@ -4,6 +4,7 @@ use metrics::{Counter, counter, describe_counter};
 
 const FAILED: &str = "rate_limit_decision_failed_total";
 const CHARGED: &str = "rate_limit_fallback_charged_total";
+const REFUNDED: &str = "rate_limit_fallback_refunded_total";
 const LOST: &str = "rate_limit_fallback_lost_total";
 const SPANS: &str = "rate_limit_spans_total";
 const DECISION_LOG: &str = "rate_limit_decision_log_lines_total";
@@ -17,11 +18,13 @@ pub struct Failures {
     pub store: Counter,
 }
 
-/// Hits that were admitted without the store, once it is back.
+/// Hits that were taken or given back without the store, once it is back.
 #[derive(Clone, Debug)]
 pub struct Charges {
     /// It has counted them.
     pub charged: Counter,
+    /// It has given them back.
+    pub refunded: Counter,
     /// It never will.
     pub lost: Counter,
 }
@@ -59,8 +62,9 @@ impl Failures {
 impl Charges {
     pub(super) fn new() -> Self {
         describe_counter!(CHARGED, "Hits admitted without the store that it was charged with");
-        describe_counter!(LOST, "Hits admitted without the store that it never counts");
-        Self { charged: counter!(CHARGED), lost: counter!(LOST) }
+        describe_counter!(REFUNDED, "Hits given back without the store that it has given back too");
+        describe_counter!(LOST, "Hits taken or given back without the store that it never counts");
+        Self { charged: counter!(CHARGED), refunded: counter!(REFUNDED), lost: counter!(LOST) }
     }
 }
 

@@ -2,22 +2,28 @@
 //!
 //! `local`: this replica decides by itself, on a memory store, with limits divided by the number
 //! of replicas. What it admits so is noted, and charged to the store when that is back, where it
-//! still counts; once at most, for a charge whose answer is lost is not sent again.
+//! still counts; once at most, for a charge whose answer is lost is not sent again. Hits that are
+//! given back are noted too: first they lower what was noted as taken here, and what is more than
+//! that was taken before the outage, so that the store gives it back.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::memory::MemoryStore;
+use super::{Decision, Source, StoreError};
+use crate::algorithm::State;
 use crate::decide::{Ask, Mode, Outcome};
-use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
+use crate::limit::Limit;
 use crate::rules::OnStoreFailure;
 use crate::store::StoreError;
 
-/// Counters whose hits are noted; those of further ones are never charged.
+/// Counters whose hits are noted; those of further ones are never charged or given back.
 const NOTED_MAX: usize = 100_000;
 
 /// Decides in the store's place. All threads share it.
@@ -30,31 +36,113 @@ pub struct Fallback {
     lost: AtomicU64,
 }
 
-/// Hits that were admitted here and that the store does not know of.
+/// Hits of one counter that were moved here and that the store does not know of.
 #[derive(Clone, Debug)]
 struct Noted {
     /// The ask as the store would have got it.
     ask: Ask,
-    hits: u64,
+    /// Hits that were admitted, without those that were given back again.
+    taken: u64,
+    given_back: GivenBack,
 }
 
-/// Hits of one counter that the store is to be charged.
+/// Hits that were given back and are none of those noted as taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenBack {
+    hits: u64,
+    /// From this moment on no hit counts that was taken before the first of these refunds: given back
+    /// later, hits would be taken from those that came after it.
+    void_from_ms: u64,
+}
+
+/// Hits of one counter that the store is to be charged, or to give back.
 #[derive(Clone, Debug)]
-pub struct Charge(Noted);
+pub struct Charge {
+    ask: Ask,
+    amount: Amount,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    Taken(u64),
+    GivenBack(GivenBack),
+}
+
+impl Noted {
+    fn of(ask: &Ask) -> Self {
+        Self { ask: ask.clone(), taken: 0, given_back: GivenBack::default() }
+    }
+
+    /// Notes hits that were given back, while so many of the counter's hits counted here.
+    fn give_back(&mut self, hits: u64, counting: u64, now_ms: u64) {
+        let own = hits.min(self.taken).min(counting);
+        self.taken -= own;
+        if hits > own {
+            let more = GivenBack::at(now_ms, &self.ask.limit, hits - own);
+            self.given_back = self.given_back.and(more, now_ms);
+        }
+    }
+
+    /// What the store is to do at `now_ms`, while so many of the counter's hits count here.
+    fn charge(self, counting: u64, now_ms: u64) -> Option<Charge> {
+        let taken = self.taken.min(counting);
+        let given_back = self.given_back.unless_void(now_ms);
+        let amount = match taken.checked_sub(given_back.hits) {
+            Some(0) => return None,
+            Some(more) => Amount::Taken(more),
+            None => Amount::GivenBack(GivenBack { hits: given_back.hits - taken, ..given_back }),
+        };
+        Some(Charge { ask: self.ask, amount })
+    }
+}
+
+impl GivenBack {
+    /// Hits given back at `now_ms`: however many were used then, all are gone once as many hits
+    /// taken at this moment would be.
+    fn at(now_ms: u64, limit: &Limit, hits: u64) -> Self {
+        let mut full = State::Fresh;
+        limit.take(&mut full, now_ms, limit.capacity().max(hits));
+        Self { hits, void_from_ms: now_ms.saturating_add(limit.reset_after_ms(&full, now_ms)) }
+    }
+
+    fn unless_void(self, now_ms: u64) -> Self {
+        if now_ms < self.void_from_ms { self } else { Self::default() }
+    }
+
+    /// Both together, which are void as early as either.
+    fn and(self, other: Self, now_ms: u64) -> Self {
+        match (self.unless_void(now_ms), other.unless_void(now_ms)) {
+            (Self { hits: 0, .. }, only) | (only, Self { hits: 0, .. }) => only,
+            (a, b) => Self {
+                hits: a.hits.saturating_add(b.hits),
+                void_from_ms: a.void_from_ms.min(b.void_from_ms),
+            },
+        }
+    }
+}
 
 impl Charge {
     /// How many.
     pub const fn hits(&self) -> u64 {
-        self.0.hits
+        match self.amount {
+            Amount::Taken(hits) | Amount::GivenBack(GivenBack { hits, .. }) => hits,
+        }
     }
 
-    /// What the store is asked: whatever else was taken meanwhile, all of them, and nobody is rejected
-    /// for it.
+    /// Whether the store is to give them back.
+    pub const fn is_refund(&self) -> bool {
+        matches!(self.amount, Amount::GivenBack(_))
+    }
+
+    /// What the store is asked: whatever else was taken meanwhile, to take or to give back all of
+    /// them, and nobody is rejected for it.
     pub fn ask(&self) -> Ask {
-        let Noted { ask, hits } = &self.0;
-        let limit = ask.limit.into_overdraft();
-        let (mode, enforcement) = (Mode::Take, Enforcement::Shadow);
-        Ask { limit, hits: *hits, mode, enforcement, key: ask.key.clone() }
+        let (limit, mode) = match self.amount {
+            Amount::Taken(_) => (self.ask.limit.into_overdraft(), Mode::Take),
+            Amount::GivenBack(_) => (self.ask.limit, Mode::Refund),
+        };
+        let (hits, key) = (self.hits(), self.ask.key.clone());
+        Ask { limit, hits, mode, enforcement: Enforcement::Shadow, key }
     }
 }
 
@@ -85,60 +173,80 @@ impl Fallback {
     fn decide_here(&self, asks: &[Ask], error: &StoreError) -> Decision {
         let share = |ask: &Ask| Ask { limit: ask.limit.share_of(self.replicas), ..ask.clone() };
         let shares: Vec<Ask> = asks.iter().map(share).collect();
+        let used = |ask: &Ask| match ask.mode {
+            Mode::Refund => self.memory.used(&ask.key, &ask.limit),
+            Mode::Take | Mode::Peek => 0,
+        };
+        let counting: Vec<u64> = shares.iter().map(used).collect();
         let decision = self.memory.decide(&shares, None);
-        // What may have been taken there is not charged again.
+        // What the store may have done already is not done again.
         if !error.may_have_taken() {
-            self.note(asks, &decision.statuses);
+            self.note(asks, &decision.statuses, &counting);
         }
         Decision { source: Source::Fallback, ..decision }
     }
 
-    fn note(&self, asks: &[Ask], statuses: &[Status]) {
+    /// Notes what a decision moved. `counting` are the hits that counted here before, of each counter
+    /// that is given some back.
+    fn note(&self, asks: &[Ask], statuses: &[Status], counting: &[u64]) {
         let outcome = Outcome::of(asks, statuses);
-        let both = asks.iter().zip(statuses);
         let mut noted = self.noted.lock();
-        for (ask, _) in both.filter(|(ask, status)| outcome.moves(ask, status.within_limit)) {
-            if noted.len() >= NOTED_MAX && !noted.contains_key(&ask.key.hash()) {
-                let lost = if ask.mode == Mode::Take { ask.hits } else { 0 };
-                self.lost.fetch_add(lost, Ordering::Relaxed);
+        for ((ask, status), counting) in asks.iter().zip(statuses).zip(counting) {
+            if !outcome.moves(ask, status.within_limit) {
                 continue;
             }
-            let entry = noted.entry(ask.key.hash());
-            let entry = entry.or_insert_with(|| Noted { ask: ask.clone(), hits: 0 });
-            entry.hits = match ask.mode {
-                Mode::Take => entry.hits.saturating_add(ask.hits),
-                Mode::Refund => entry.hits.saturating_sub(ask.hits),
-                Mode::Peek => entry.hits,
+            let is_full = noted.len() >= NOTED_MAX;
+            let entry = match noted.entry(ask.key.hash()) {
+                Entry::Vacant(_) if is_full => {
+                    self.lost.fetch_add(ask.hits, Ordering::Relaxed);
+                    continue;
+                }
+                entry @ (Entry::Occupied(_) | Entry::Vacant(_)) => {
+                    entry.or_insert_with(|| Noted::of(ask))
+                }
             };
+            match ask.mode {
+                Mode::Take => entry.taken = entry.taken.saturating_add(ask.hits),
+                Mode::Refund => entry.give_back(ask.hits, *counting, self.memory.now_ms()),
+                Mode::Peek => {}
+            }
         }
     }
 
-    /// What the store is to be charged of up to so many counters: of each the hits that still count here,
-    /// at most those that were noted. They are forgotten here: who takes them charges them, or
-    /// puts them back. `None` where nothing is noted.
-    pub fn take_charges(&self, counters_max: usize) -> Option<Vec<Charge>> {
-        let taken: Vec<Noted> = {
+    /// What the store is to be charged, or to give back, within `soon`, of up to so many counters: of
+    /// each the hits that still count here, at most those that were noted, less those given back. They
+    /// are forgotten here: who takes them charges them, or puts them back. `None` where nothing
+    /// is noted.
+    pub fn take_charges(&self, counters_max: usize, soon: Duration) -> Option<Vec<Charge>> {
+        let noted: Vec<Noted> = {
             let mut noted = self.noted.lock();
             noted.extract_if(|_, _| true).take(counters_max).map(|(_, noted)| noted).collect()
         };
-        let charge = |Noted { ask, hits }: Noted| {
-            let share = ask.limit.share_of(self.replicas);
-            let hits = hits.min(self.memory.used(&ask.key, &share));
-            (hits > 0).then_some(Charge(Noted { ask, hits }))
+        let soon_ms = u64::try_from(soon.as_millis()).unwrap_or(u64::MAX);
+        let at_ms = self.memory.now_ms().saturating_add(soon_ms);
+        let charge = |noted: Noted| {
+            let share = noted.ask.limit.share_of(self.replicas);
+            let counting = self.memory.used(&noted.ask.key, &share);
+            noted.charge(counting, at_ms)
         };
-        (!taken.is_empty()).then(|| taken.into_iter().filter_map(charge).collect())
+        (!noted.is_empty()).then(|| noted.into_iter().filter_map(charge).collect())
     }
 
     /// Notes again what the store could not be charged.
     pub fn put_back(&self, charges: Vec<Charge>) {
+        let now_ms = self.memory.now_ms();
         let mut noted = self.noted.lock();
-        for Charge(Noted { ask, hits }) in charges {
-            let entry = noted.entry(ask.key.hash()).or_insert(Noted { ask, hits: 0 });
-            entry.hits = entry.hits.saturating_add(hits);
+        for Charge { ask, amount } in charges {
+            let entry = noted.entry(ask.key.hash()).or_insert_with(|| Noted::of(&ask));
+            match amount {
+                Amount::Taken(hits) => entry.taken = entry.taken.saturating_add(hits),
+                Amount::GivenBack(hits) => entry.given_back = entry.given_back.and(hits, now_ms),
+            }
         }
     }
 
-    /// Hits that were admitted and never can be charged, since this was asked last.
+    /// Hits that were taken or given back and that the store can never be told of, since this was
+    /// asked last.
     pub fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
@@ -201,7 +309,7 @@ mod tests {
     }
 
     fn charged(fallback: &Fallback) -> Vec<u64> {
-        let charges = fallback.take_charges(usize::MAX).unwrap_or_default();
+        let charges = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
         charges.iter().map(Charge::hits).collect()
     }
 
@@ -243,7 +351,7 @@ mod tests {
 
     /// What the store is asked once it is back.
     fn asked(fallback: &Fallback) -> Vec<(Mode, u64)> {
-        let charges = fallback.take_charges(usize::MAX).unwrap_or_default();
+        let charges = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
         let asked = |charge: &Charge| (charge.ask().mode, charge.ask().hits);
         charges.iter().map(asked).collect()
     }
@@ -325,10 +433,10 @@ mod tests {
         let window = Algorithm::FixedWindow;
         let (fallback, clock) = fallback(1);
         assert!(decide(&fallback, give_back(window, 4), down()));
-        let charges = fallback.take_charges(1).unwrap();
+        let charges = fallback.take_charges(1, Duration::ZERO).unwrap();
         assert!(decide(&fallback, give_back(window, 1), down()));
         fallback.put_back(charges);
-        let charges = fallback.take_charges(1).unwrap();
+        let charges = fallback.take_charges(1, Duration::ZERO).unwrap();
         assert_eq!(charges.iter().map(Charge::hits).collect::<Vec<_>>(), [5]);
         clock.set(NOW_MS + 40_000);
         fallback.put_back(charges);
@@ -360,8 +468,8 @@ mod tests {
     fn what_is_put_back_is_charged_with_what_came_meanwhile() {
         let (fallback, _) = fallback(1);
         assert!(decide(&fallback, take(3), down()));
-        let charges = fallback.take_charges(1).unwrap();
-        assert!(fallback.take_charges(1).is_none());
+        let charges = fallback.take_charges(1, Duration::ZERO).unwrap();
+        assert!(fallback.take_charges(1, Duration::ZERO).is_none());
         assert!(decide(&fallback, take(2), down()));
         fallback.put_back(charges);
         assert_eq!(charged(&fallback), [5]);

@@ -173,6 +173,11 @@ impl MemoryStore {
         }
     }
 
+    /// The moment that decisions are made at.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
     /// Hits of a counter that count now under a limit.
     pub fn used(&self, key: &Key, limit: &Limit) -> u64 {
         let shard = self.shards[self.shard_of(key)].lock();

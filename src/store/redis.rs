@@ -207,7 +207,7 @@ impl RedisStore {
         }
         // Another may be charging still.
         let _turn = self.shared.charging.lock().await;
-        let kept = fallback.take_charges(usize::MAX).unwrap_or_default();
+        let kept = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
         let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
         if lost > 0 {
             self.shared.metrics.charges.lost.increment(lost);
@@ -235,8 +235,9 @@ impl RedisStore {
         None
     }
 
-    /// Charges what was admitted without Redis, for so long; to be run to its end. What surely was not
-    /// taken is charged another time, and what may have been is not, for it could count twice.
+    /// Charges what was admitted without Redis, and gives back what was given back without it, for so
+    /// long; to be run to its end. What surely was not done is done another time, and what may have
+    /// been is not, for it could count twice.
     pub async fn charge(&self, within: Duration) {
         let fallback = &self.shared.fallback;
         if !fallback.has_charges() || self.shared.outages.any() {
@@ -244,9 +245,11 @@ impl RedisStore {
         }
         let _turn = self.shared.charging.lock().await;
         let watch = Stopwatch::start();
-        let (mut charged, mut lost) = (0, fallback.take_lost());
+        // All servers have the same time for a decision.
+        let soon = Duration::from_micros(self.route.target(0).timeout_us());
+        let (mut charged, mut refunded, mut lost) = (0, 0, fallback.take_lost());
         while watch.elapsed() < within
-            && let Some(charges) = fallback.take_charges(CHARGES_MAX)
+            && let Some(charges) = fallback.take_charges(CHARGES_MAX, soon)
         {
             let request = |charge: &Charge| {
                 let ask = charge.ask();
@@ -257,6 +260,7 @@ impl RedisStore {
             let mut not_taken = vec![];
             for (charge, answer) in charges.into_iter().zip(answers) {
                 match answer {
+                    Ok(_decision) if charge.is_refund() => refunded += charge.hits(),
                     Ok(_decision) => charged += charge.hits(),
                     Err(error) if error.may_have_taken() => lost += charge.hits(),
                     Err(_not_sent) => not_taken.push(charge),
@@ -269,9 +273,11 @@ impl RedisStore {
         }
         let counts = &self.shared.metrics.charges;
         counts.charged.increment(charged);
+        counts.refunded.increment(refunded);
         counts.lost.increment(lost);
-        if charged + lost > 0 {
-            tracing::info!(hits = charged, lost, "charged the store what was admitted without it");
+        if charged + refunded + lost > 0 {
+            let hits = charged;
+            tracing::info!(hits, refunded, lost, "charged the store what was admitted without it");
         }
     }
 
