@@ -145,6 +145,11 @@ impl StoreError {
         }
     }
 
+    /// Whether the server is a replica: the primary is another one.
+    pub fn is_of_a_replica(&self) -> bool {
+        self.is_refusal() && matches!(self.kind(), "readonly" | "masterdown")
+    }
+
     /// Whether the server as a whole cannot decide for a while.
     pub fn is_of_the_server(&self) -> bool {
         match self {

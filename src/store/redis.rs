@@ -5,6 +5,7 @@
 //! before it runs anything; then it is loaded, once for all who wait, and run again.
 
 pub mod access;
+mod backoff;
 mod cluster;
 pub mod credentials;
 pub mod deny;

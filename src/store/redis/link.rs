@@ -19,7 +19,9 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::SCRIPT;
+use super::backoff::Backoff;
 use super::wire::Call;
+use crate::clock::uptime_us;
 use crate::store::StoreError;
 
 /// How often one run loads the script: another that loads it for both may fail.
@@ -57,6 +59,8 @@ pub(super) struct Link {
     trouble: Arc<parking_lot::Mutex<Option<StoreError>>>,
     /// Whether no connection is to be there any more.
     ended: watch::Sender<bool>,
+    /// When a connection that leads to a replica is replaced.
+    reconnects: Arc<Backoff>,
 }
 
 impl Link {
@@ -73,8 +77,16 @@ impl Link {
             ready(Ok(()))
         });
         let connecting = client.connect().abort_handle();
-        let (script, ended) = (Script::from_lua(SCRIPT), watch::Sender::new(false));
-        Ok(Self { client, script, loading: Mutex::new(()), timeout, connecting, trouble, ended })
+        Ok(Self {
+            client,
+            script: Script::from_lua(SCRIPT),
+            loading: Mutex::new(()),
+            timeout,
+            connecting,
+            trouble,
+            ended: watch::Sender::new(false),
+            reconnects: Arc::default(),
+        })
     }
 
     pub(super) async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
@@ -95,6 +107,27 @@ impl Link {
                 _ = self.client.wait_for_connect() => {}
             }
         }
+    }
+
+    /// Replaces a connection that leads to a replica, unless that was done a short time ago: the host's
+    /// name is resolved and the sentinels are asked anew, and what they name must be a primary.
+    pub(super) fn reconnect(&self) {
+        if !self.client.is_connected() || !self.reconnects.begin(uptime_us()) {
+            return;
+        }
+        let (client, reconnects) = (self.client.clone(), Arc::clone(&self.reconnects));
+        tokio::spawn(async move {
+            // Answers come in order: after this one no run is under way, whose hits might be taken.
+            let _ = timeout(SILENCE_MAX, client.ping::<()>(None)).await;
+            // Ends once there is a connection, or is to be none any more.
+            let _ = client.force_reconnection().await;
+            reconnects.end();
+        });
+    }
+
+    /// The server decides: should it become a replica, it is left at once.
+    pub(super) fn decides(&self) {
+        self.reconnects.reset();
     }
 
     /// Ends the connection, and all attempts to have one.

@@ -184,6 +184,9 @@ impl Node {
             self.findings.set_clustered(true);
             return StoreError::Clustered;
         }
+        if error.is_of_a_replica() {
+            self.link.reconnect();
+        }
         if error.is_refusal() && redirect(&error).is_none() {
             self.findings.set_refuses(true);
         }
@@ -347,6 +350,7 @@ impl Node {
     /// Notes that the server decides, or that nobody asks it any more.
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
+            self.link.decides();
             self.shared.outages.ended(&self.shared.metrics);
         }
     }
