@@ -6,6 +6,8 @@
 //! given back are noted too: first they lower what was noted as taken here, and what is more than
 //! that was taken before the outage, so that the store gives it back.
 
+mod noted;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -15,13 +17,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::memory::MemoryStore;
-use super::{Decision, Source, StoreError};
-use crate::algorithm::State;
+use super::StoreError;
 use crate::decide::{Ask, Mode, Outcome};
-use crate::decision::{Enforcement, Status};
-use crate::limit::Limit;
+use crate::decision::{Decision, Source, Status};
 use crate::rules::OnStoreFailure;
-use crate::store::StoreError;
+pub use noted::Charge;
+use noted::Noted;
 
 /// Counters whose hits are noted; those of further ones are never charged or given back.
 const NOTED_MAX: usize = 100_000;
@@ -34,116 +35,6 @@ pub struct Fallback {
     noted: Mutex<HashMap<u128, Noted>>,
     /// Hits that there was no room to note.
     lost: AtomicU64,
-}
-
-/// Hits of one counter that were moved here and that the store does not know of.
-#[derive(Clone, Debug)]
-struct Noted {
-    /// The ask as the store would have got it.
-    ask: Ask,
-    /// Hits that were admitted, without those that were given back again.
-    taken: u64,
-    given_back: GivenBack,
-}
-
-/// Hits that were given back and are none of those noted as taken.
-#[derive(Clone, Copy, Debug, Default)]
-struct GivenBack {
-    hits: u64,
-    /// From this moment on no hit counts that was taken before the first of these refunds: given back
-    /// later, hits would be taken from those that came after it.
-    void_from_ms: u64,
-}
-
-/// Hits of one counter that the store is to be charged, or to give back.
-#[derive(Clone, Debug)]
-pub struct Charge {
-    ask: Ask,
-    amount: Amount,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Amount {
-    Taken(u64),
-    GivenBack(GivenBack),
-}
-
-impl Noted {
-    fn of(ask: &Ask) -> Self {
-        Self { ask: ask.clone(), taken: 0, given_back: GivenBack::default() }
-    }
-
-    /// Notes hits that were given back, while so many of the counter's hits counted here.
-    fn give_back(&mut self, hits: u64, counting: u64, now_ms: u64) {
-        let own = hits.min(self.taken).min(counting);
-        self.taken -= own;
-        if hits > own {
-            let more = GivenBack::at(now_ms, &self.ask.limit, hits - own);
-            self.given_back = self.given_back.and(more, now_ms);
-        }
-    }
-
-    /// What the store is to do at `now_ms`, while so many of the counter's hits count here.
-    fn charge(self, counting: u64, now_ms: u64) -> Option<Charge> {
-        let taken = self.taken.min(counting);
-        let given_back = self.given_back.unless_void(now_ms);
-        let amount = match taken.checked_sub(given_back.hits) {
-            Some(0) => return None,
-            Some(more) => Amount::Taken(more),
-            None => Amount::GivenBack(GivenBack { hits: given_back.hits - taken, ..given_back }),
-        };
-        Some(Charge { ask: self.ask, amount })
-    }
-}
-
-impl GivenBack {
-    /// Hits given back at `now_ms`: however many were used then, all are gone once as many hits
-    /// taken at this moment would be.
-    fn at(now_ms: u64, limit: &Limit, hits: u64) -> Self {
-        let mut full = State::Fresh;
-        limit.take(&mut full, now_ms, limit.capacity().max(hits));
-        Self { hits, void_from_ms: now_ms.saturating_add(limit.reset_after_ms(&full, now_ms)) }
-    }
-
-    fn unless_void(self, now_ms: u64) -> Self {
-        if now_ms < self.void_from_ms { self } else { Self::default() }
-    }
-
-    /// Both together, which are void as early as either.
-    fn and(self, other: Self, now_ms: u64) -> Self {
-        match (self.unless_void(now_ms), other.unless_void(now_ms)) {
-            (Self { hits: 0, .. }, only) | (only, Self { hits: 0, .. }) => only,
-            (a, b) => Self {
-                hits: a.hits.saturating_add(b.hits),
-                void_from_ms: a.void_from_ms.min(b.void_from_ms),
-            },
-        }
-    }
-}
-
-impl Charge {
-    /// How many.
-    pub const fn hits(&self) -> u64 {
-        match self.amount {
-            Amount::Taken(hits) | Amount::GivenBack(GivenBack { hits, .. }) => hits,
-        }
-    }
-
-    /// Whether the store is to give them back.
-    pub const fn is_refund(&self) -> bool {
-        matches!(self.amount, Amount::GivenBack(_))
-    }
-
-    /// What the store is asked: whatever else was taken meanwhile, to take or to give back all of
-    /// them, and nobody is rejected for it.
-    pub fn ask(&self) -> Ask {
-        let (limit, mode) = match self.amount {
-            Amount::Taken(_) => (self.ask.limit.into_overdraft(), Mode::Take),
-            Amount::GivenBack(_) => (self.ask.limit, Mode::Refund),
-        };
-        let (hits, key) = (self.hits(), self.ask.key.clone());
-        Ask { limit, hits, mode, enforcement: Enforcement::Shadow, key }
-    }
 }
 
 impl Fallback {
@@ -206,7 +97,7 @@ impl Fallback {
                 }
             };
             match ask.mode {
-                Mode::Take => entry.taken = entry.taken.saturating_add(ask.hits),
+                Mode::Take => entry.take(ask.hits),
                 Mode::Refund => entry.give_back(ask.hits, *counting, self.memory.now_ms()),
                 Mode::Peek => {}
             }
@@ -236,12 +127,9 @@ impl Fallback {
     pub fn put_back(&self, charges: Vec<Charge>) {
         let now_ms = self.memory.now_ms();
         let mut noted = self.noted.lock();
-        for Charge { ask, amount } in charges {
-            let entry = noted.entry(ask.key.hash()).or_insert_with(|| Noted::of(&ask));
-            match amount {
-                Amount::Taken(hits) => entry.taken = entry.taken.saturating_add(hits),
-                Amount::GivenBack(hits) => entry.given_back = entry.given_back.and(hits, now_ms),
-            }
+        for charge in charges {
+            let entry = noted.entry(charge.key().hash());
+            entry.or_insert_with(|| Noted::of_charge(&charge)).put_back(&charge, now_ms);
         }
     }
 
@@ -271,6 +159,7 @@ fn same_for_all(asks: &[Ask], allowed: bool) -> Decision {
 mod tests {
     use super::*;
     use crate::clock::FakeClock;
+    use crate::decision::Enforcement;
     use crate::key::Key;
     use crate::limit::{Algorithm, Limit, LimitSpec};
 
