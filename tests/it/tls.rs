@@ -23,6 +23,9 @@ const EDGE: &str =
 /// For what only must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(60);
 
+/// Three times as long as changed certificates need to be in force.
+const A_WHILE: Duration = Duration::from_secs(3);
+
 /// The flags of a port that asks for certificates of the authority.
 fn mutual(port: &str, made: &Certificates) -> Vec<String> {
     let flag = |of: &str| format!("--{port}-{of}");
@@ -60,6 +63,11 @@ fn metric(served: &Served, series: &str) -> f64 {
     let page = served.page("/metrics").body;
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series}: {page}")).parse().unwrap()
+}
+
+/// The readings of the gRPC port's certificates that ended so.
+fn reloads(result: &str) -> String {
+    format!("rate_limit_tls_certificate_reload_total{{port=\"grpc\",result=\"{result}\"}}")
 }
 
 #[test]
@@ -220,6 +228,36 @@ fn a_bad_pair_is_refused_and_the_old_one_stays() {
     made.replace(&newer, &["server.key"]);
     let noticed = || Some(()).filter(|()| metric(&served, well) == 1.0);
     process::wait_until(SOME_TIME, noticed).expect("the key came");
+}
+
+#[test]
+fn a_certificate_that_is_still_being_written_is_not_read() {
+    let (made, newer) = (Certificates::new(), Certificates::new());
+    let served = served(&mutual("grpc", &made));
+    let new = fs::read(newer.file("server.pem")).unwrap();
+    let (first, rest) = new.split_at(new.len() / 2);
+    let mut file = fs::File::create(made.file("server.pem")).unwrap();
+    file.write_all(first).unwrap();
+    made.replace(&newer, &["server.key"]);
+    let refused = || Some(()).filter(|()| metric(&served, &reloads("failure")) > 0.0);
+    assert!(process::wait_until(A_WHILE, refused).is_none(), "half of a file was read");
+    file.write_all(rest).unwrap();
+    drop(file);
+    let read = || Some(()).filter(|()| metric(&served, &reloads("success")) == 2.0);
+    process::wait_until(SOME_TIME, read).expect("the whole file is read");
+    assert_eq!(metric(&served, &reloads("failure")), 0.0);
+}
+
+#[test]
+fn certificates_that_are_only_touched_are_not_put_in_force_again() {
+    let (made, newer) = (Certificates::new(), Certificates::new());
+    let served = served(&mutual("grpc", &made));
+    let same = fs::read(made.file("server.pem")).unwrap();
+    fs::write(made.file("server.pem"), same).unwrap();
+    let read = || Some(()).filter(|()| metric(&served, &reloads("success")) > 1.0);
+    assert!(process::wait_until(A_WHILE, read).is_none(), "the same certificate was read");
+    made.replace(&newer, &["server.pem", "server.key"]);
+    process::wait_until(SOME_TIME, read).expect("another one is read");
 }
 
 #[test]

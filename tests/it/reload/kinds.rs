@@ -199,7 +199,7 @@ fn half_of_a_file_is_not_taken_even_where_it_is_good_and_its_writer_pauses() {
 }
 
 #[test]
-fn a_change_of_which_no_event_tells_is_found_by_looking() {
+fn a_change_of_which_no_event_tells_is_in_force_as_soon_as_any_other() {
     let loaded = Loaded::with(file_of(1_000_000));
     // Linux tells of a write in the folder through which the file was opened.
     let elsewhere = tempfile::tempdir().unwrap();
@@ -207,6 +207,22 @@ fn a_change_of_which_no_event_tells_is_found_by_looking() {
     fs::hard_link(loaded.folder().join("limits.yaml"), &link).unwrap();
     loaded.load.go_on_for(A_WHILE);
     fs::write(&link, limits(2_000_000)).unwrap();
-    loaded.wait_for_page("/limits", "\"version\":2");
+    loaded.tells(2_000_000);
+    loaded.finish();
+}
+
+#[test]
+fn a_new_file_that_is_still_being_written_is_not_taken() {
+    let loaded = Loaded::with(|folder| {
+        file_of(1_000_000)(folder);
+        folder.to_owned()
+    });
+    let mut file = File::create(loaded.folder().join("new.yaml")).unwrap();
+    file.write_all(b"{domain: new, descriptors: [{key: k}]}").unwrap();
+    loaded.load.go_on_for(A_WHILE);
+    let page = loaded.page("/limits");
+    assert!(page.contains("\"version\":1") && page.contains("\"refused\":null"), "{page}");
+    drop(file);
+    loaded.wait_for_page("/limits", "\"domain\":\"new\"");
     loaded.finish();
 }
