@@ -1,6 +1,6 @@
 //! Files that are read again while the service runs: whatever stands in their place, reading ends.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -13,9 +13,7 @@ use rustix::fs::OFlags;
 /// It cannot be read, is longer than `bytes_max` ([`ErrorKind::FileTooLarge`]), or is none: a pipe
 /// would let its reader wait for ever.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Without it, opening a pipe waits for whoever writes into it.
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("is no file, but a folder, a pipe or a device"));
     }
@@ -26,6 +24,16 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
+}
+
+/// Opens whatever is at the path for reading, without waiting.
+///
+/// # Errors
+/// It cannot be opened.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    // Without it, opening a pipe waits for a writer.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 #[cfg(test)]

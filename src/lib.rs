@@ -17,6 +17,7 @@ pub mod decision;
 mod entries;
 pub mod envoy;
 mod file;
+pub mod follow;
 pub mod grpc;
 pub mod http;
 pub mod key;

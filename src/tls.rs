@@ -4,6 +4,7 @@
 //! operator adds a company's own there once, `SSL_CERT_FILE` and `SSL_CERT_DIR` move them, and they are
 //! renewed without a release of this program, which a compiled-in list would need.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -63,6 +64,13 @@ pub struct Validity {
     pub not_after_s: i64,
 }
 
+/// The contents of a PEM file. They may be a key and are never printed.
+pub struct Pem {
+    flag: String,
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
 /// What encrypts.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
@@ -75,7 +83,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// the flag and never shows a key.
 pub fn client_config(files: &TlsFiles, flags: &Flags) -> Result<ClientConfig, String> {
     let roots = match &files.ca {
-        Some(path) => roots(flags.ca, path)?,
+        Some(path) => Pem::read(flags.ca, path)?.roots()?,
         None => system_roots(flags)?,
     };
     let builder = ClientConfig::builder_with_provider(provider())
@@ -108,35 +116,9 @@ fn with_client(
     files: &ClientFiles,
     flags: &Flags,
 ) -> Result<ClientConfig, String> {
-    let certs = certs(flags.cert, &files.cert)?;
-    let key = key(flags.key, &files.key)?;
-    builder.with_client_auth_cert(certs, key).map_err(|error| {
-        let (cert, key) = (files.cert.display(), files.key.display());
-        format!("{} {cert}, {} {key}: {error}", flags.cert, flags.key)
-    })
-}
-
-/// The authorities of a file.
-///
-/// # Errors
-/// It cannot be read, or holds none.
-pub fn roots(flag: &str, path: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for cert in certs(flag, path)? {
-        roots.add(cert).map_err(|error| format!("{flag} {}: {error}", path.display()))?;
-    }
-    Ok(roots)
-}
-
-/// The certificates of a file.
-///
-/// # Errors
-/// It cannot be read, or holds none.
-pub fn certs(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = read(flag, path)?;
-    let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let certs = certs.ok().filter(|certs| !certs.is_empty());
-    certs.ok_or_else(|| format!("{flag} {}: holds no certificate in PEM", path.display()))
+    let (cert, key) = (Pem::read(flags.cert, &files.cert)?, Pem::read(flags.key, &files.key)?);
+    let client = builder.with_client_auth_cert(cert.certs()?, key.key()?);
+    client.map_err(|error| format!("{cert}, {key}: {error}"))
 }
 
 /// When the first of these certificates to end is valid; `None` where none can be read.
@@ -151,16 +133,59 @@ pub fn validity(certs: &[CertificateDer<'_>]) -> Option<Validity> {
     certs.iter().filter_map(of).min_by_key(|validity| validity.not_after_s)
 }
 
-/// The key of a file.
-///
-/// # Errors
-/// It cannot be read, or holds none.
-pub fn key(flag: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    // What the parser says could show bytes of the key.
-    let key = PrivateKeyDer::from_pem_slice(&read(flag, path)?).ok();
-    key.ok_or_else(|| format!("{flag} {}: holds no private key in PEM", path.display()))
+impl Pem {
+    /// Reads a file that `flag` names.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(flag: impl Into<String>, path: &Path) -> Result<Self, String> {
+        let (flag, path) = (flag.into(), path.to_owned());
+        let bytes = file::read(&path, BYTES_MAX);
+        let bytes = bytes.map_err(|error| format!("{flag} {}: {error}", path.display()))?;
+        Ok(Self { flag, path, bytes })
+    }
+
+    /// What was read.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The certificates in it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn certs(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        let certs = certs.ok().filter(|certs| !certs.is_empty());
+        certs.ok_or_else(|| format!("{self}: holds no certificate in PEM"))
+    }
+
+    /// The authorities in it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn roots(&self) -> Result<RootCertStore, String> {
+        let mut roots = RootCertStore::empty();
+        for cert in self.certs()? {
+            roots.add(cert).map_err(|error| format!("{self}: {error}"))?;
+        }
+        Ok(roots)
+    }
+
+    /// The key in it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        // What the parser says could show bytes of the key.
+        let key = PrivateKeyDer::from_pem_slice(&self.bytes).ok();
+        key.ok_or_else(|| format!("{self}: holds no private key in PEM"))
+    }
 }
 
-fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
-    file::read(path, BYTES_MAX).map_err(|error| format!("{flag} {}: {error}", path.display()))
+/// The flag and the path.
+impl fmt::Display for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.flag, self.path.display())
+    }
 }

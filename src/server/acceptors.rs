@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::certificates::{self, Stamps};
+use super::certificates;
 use super::listen::{Acceptor, ConnectionLimit};
 use super::pages::CONNECTIONS_MAX;
 use super::socket::Listener;
-use super::tls::Tls;
+use super::tls::{PortFiles, Tls};
 use crate::metrics::{Metrics, Shed};
 use crate::settings::{Address, Secured, Serve};
 
@@ -42,10 +42,9 @@ fn tls(
 ) -> Result<Option<Arc<Tls>>, String> {
     let Some(secured) = secured else { return Ok(None) };
     let metrics = metrics.tls(secured.port);
-    // Taken before the files are read: a change in between is then seen as one.
-    let stamps = Stamps::of(&secured);
-    let tls = Arc::new(Tls::new(secured, protocol, metrics)?);
-    certificates::follow(&tls, stamps)
+    let files = PortFiles::read(&secured)?;
+    let tls = Arc::new(Tls::new(secured, protocol, metrics, &files)?);
+    certificates::follow(&tls, &files)
         .map_err(|error| format!("a thread to follow certificates on: {error}"))?;
     Ok(Some(tls))
 }

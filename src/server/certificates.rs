@@ -1,68 +1,79 @@
-//! Certificates that change: read again without a restart.
+//! Puts the changed certificates of a port in force.
 //!
-//! The files are looked at, not watched: symlinks may lead to them over many folders, and whoever
-//! renews certificates does not mind a second.
+//! A thread for each port with TLS follows its certificate, key and authorities of callers. They are
+//! read together once all of them stand still, since a certificate and its key are two files that are
+//! changed one after the other. Files that cannot be used are refused, logged and counted once for each
+//! contents, and the old ones stay in force. New ones apply to new connections.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::tls::Tls;
-use crate::rules::parse::Stamp;
+use super::tls::{PortFiles, Tls};
+use crate::follow::{Fingerprint, Follower, Next, Source};
 use crate::settings::Secured;
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long the files must stand still before they are read: time to change the key after its
+/// certificate.
+const STILL: Duration = Duration::from_millis(500);
 
-/// The state of a port's files.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Stamps(Vec<Stamp>);
+/// The files of one port.
+struct CertificateFiles(Secured);
 
-impl Stamps {
-    /// The state now.
-    pub(super) fn of(secured: &Secured) -> Self {
-        let files = [Some(&secured.own.cert), Some(&secured.own.key), secured.client_ca.as_ref()];
-        Self(files.into_iter().flatten().map(|file| Stamp::of(file)).collect())
+impl Source for CertificateFiles {
+    type Contents = Result<PortFiles, String>;
+
+    fn paths(&self) -> Vec<PathBuf> {
+        let Secured { own, client_ca, .. } = &self.0;
+        [&own.cert, &own.key].into_iter().chain(client_ca).cloned().collect()
+    }
+
+    fn read(&self) -> Self::Contents {
+        PortFiles::read(&self.0)
+    }
+
+    fn fingerprint(files: &Self::Contents) -> Fingerprint {
+        match files {
+            Ok(files) => Fingerprint::complete(files.contents()),
+            Err(error) => Fingerprint::incomplete([error.as_bytes()]),
+        }
     }
 }
 
-/// Follows the files of a port on a thread of its own, for as long as the port is served; `read`
-/// is their state before they were read.
+/// Follows the files of a port, of which `files` are in force, for as long as the port is served.
 ///
 /// # Errors
-/// There is no thread to be had.
-pub(super) fn follow(tls: &Arc<Tls>, read: Stamps) -> io::Result<()> {
-    let watched = Arc::downgrade(tls);
+/// The thread cannot be started.
+pub(super) fn follow(tls: &Arc<Tls>, files: &PortFiles) -> io::Result<()> {
+    let seen = Fingerprint::complete(files.contents());
+    let source = CertificateFiles(tls.secured().clone());
+    let follower = Follower::new(source, seen, STILL);
+    let served = Arc::downgrade(tls);
     let name = format!("certs-{}", tls.secured().port);
-    let look = move || look_again_and_again(&watched, read);
-    thread::Builder::new().name(name).spawn(look).map(drop)
+    thread::Builder::new().name(name).spawn(move || run(follower, &served)).map(drop)
 }
 
-fn look_again_and_again(watched: &Weak<Tls>, mut read: Stamps) {
-    let mut before = read.clone();
-    let mut refused = None;
+fn run(mut follower: Follower<CertificateFiles>, served: &Weak<Tls>) {
     loop {
-        thread::sleep(LOOK);
-        let Some(tls) = watched.upgrade() else { return };
-        let now = Stamps::of(tls.secured());
-        // What stood still since the last look: a certificate is changed before its key, or after.
-        if now == before && now != read {
-            let port = tls.secured().port;
-            match tls.read_again() {
-                Ok(()) => {
-                    tracing::info!(port, "new certificates are in force for new connections");
-                    read.clone_from(&now);
-                }
-                // Said once, but tried again: what was missing may be none of the files.
-                Err(error) if refused.as_ref() != Some(&now) => {
-                    tracing::error!(port, %error, "certificates were refused; those before stay");
-                    tls.count_refusal();
-                    refused = Some(now.clone());
-                }
-                Err(_again) => {}
-            }
+        let next = follower.next();
+        let Some(tls) = served.upgrade() else { return };
+        match next {
+            Next::Read(files) => replace(&tls, files),
+            Next::Unchanged => {}
+            Next::Stopped => return,
         }
-        before = now;
+    }
+}
+
+fn replace(tls: &Tls, files: Result<PortFiles, String>) {
+    let port = tls.secured().port;
+    match files.and_then(|files| tls.replace(&files)) {
+        Ok(()) => tracing::info!(port, "new certificates are in force for new connections"),
+        Err(error) => {
+            tracing::error!(port, %error, "certificates were refused; those before stay");
+            tls.count_refusal();
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! TLS on a port: our certificate, which may change, and whose callers' certificates are good.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::socket::Wire;
 use crate::clock::{Clock, SystemClock};
 use crate::metrics::TlsMetrics;
 use crate::settings::Secured;
-use crate::tls::{VERSIONS, Validity, certs, key, provider, roots, validity};
+use crate::tls::{Pem, VERSIONS, Validity, provider, validity};
 
 /// How long a caller may take to agree with us.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -40,8 +40,39 @@ pub(super) struct Tls {
     metrics: TlsMetrics,
 }
 
+/// The files of a port, as they were read together.
+pub(super) struct PortFiles {
+    cert: Pem,
+    key: Pem,
+    client_ca: Option<Pem>,
+}
+
+impl PortFiles {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// One of them cannot be read; the message names its flag.
+    pub(super) fn read(secured: &Secured) -> Result<Self, String> {
+        let read = |flag: &str, path: &Path| Pem::read(secured.flag(flag), path);
+        let client_ca = secured.client_ca.as_ref();
+        Ok(Self {
+            client_ca: client_ca.map(|path| read("client-ca-file", path)).transpose()?,
+            cert: read("cert-file", &secured.own.cert)?,
+            key: read("key-file", &secured.own.key)?,
+        })
+    }
+
+    /// What was read of each file.
+    pub(super) fn contents(&self) -> impl Iterator<Item = &[u8]> {
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(Pem::bytes)
+    }
+}
+
 impl Tls {
-    /// Reads the files. Handshakes that fail are counted.
+    /// TLS from files that were read. Handshakes that fail are counted.
     ///
     /// # Errors
     /// What is wrong with a file, and which flag named it.
@@ -49,8 +80,9 @@ impl Tls {
         secured: Secured,
         protocol: &'static [u8],
         metrics: TlsMetrics,
+        files: &PortFiles,
     ) -> Result<Self, String> {
-        let (config, validity) = read(&secured, protocol)?;
+        let (config, validity) = configure(&secured, protocol, files)?;
         tell(&secured, &metrics, validity);
         Ok(Self { secured, protocol, config: ArcSwap::from_pointee(config), metrics })
     }
@@ -60,12 +92,12 @@ impl Tls {
         &self.secured
     }
 
-    /// Reads the files again, for connections from now on.
+    /// Puts other files in force for connections from now on.
     ///
     /// # Errors
-    /// As [`Tls::new`]; what was read before stays.
-    pub(super) fn read_again(&self) -> Result<(), String> {
-        let (config, validity) = read(&self.secured, self.protocol)?;
+    /// As [`Tls::new`]; what was in force stays.
+    pub(super) fn replace(&self, files: &PortFiles) -> Result<(), String> {
+        let (config, validity) = configure(&self.secured, self.protocol, files)?;
         self.config.store(Arc::new(config));
         tell(&self.secured, &self.metrics, validity);
         Ok(())
@@ -105,37 +137,35 @@ fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
     }
 }
 
-fn read(secured: &Secured, protocol: &[u8]) -> Result<(ServerConfig, Option<Validity>), String> {
-    let wrong = |error: &dyn fmt::Display| format!("TLS on the {} port: {error}", secured.port);
+fn configure(
+    secured: &Secured,
+    protocol: &[u8],
+    files: &PortFiles,
+) -> Result<(ServerConfig, Option<Validity>), String> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&VERSIONS)
-        .map_err(|error| wrong(&error))?;
-    let builder = match verifier(secured)? {
-        Some(callers) => builder.with_client_cert_verifier(callers),
+        .map_err(|error| format!("TLS on the {} port: {error}", secured.port))?;
+    let builder = match &files.client_ca {
+        Some(ca) => builder.with_client_cert_verifier(verifier(ca, &secured.names)?),
         None => builder.with_no_client_auth(),
     };
-    let (cert, own_key) = (secured.flag("cert-file"), secured.flag("key-file"));
-    let chain = certs(&cert, &secured.own.cert)?;
+    let PortFiles { cert, key, .. } = files;
+    let chain = cert.certs()?;
     let validity = validity(&chain);
-    let built = builder.with_single_cert(chain, key(&own_key, &secured.own.key)?);
-    let mut config = built.map_err(|error| {
-        let (cert_file, key_file) = (secured.own.cert.display(), secured.own.key.display());
-        format!("{cert} {cert_file}, {own_key} {key_file}: {error}")
-    })?;
+    let built = builder.with_single_cert(chain, key.key()?);
+    let mut config = built.map_err(|error| format!("{cert}, {key}: {error}"))?;
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok((config, validity))
 }
 
-fn verifier(secured: &Secured) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-    let Some(path) = &secured.client_ca else { return Ok(None) };
-    let flag = secured.flag("client-ca-file");
-    let roots = Arc::new(roots(&flag, path)?);
+fn verifier(ca: &Pem, names: &[String]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let roots = Arc::new(ca.roots()?);
     let certified = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
-    let certified = certified.map_err(|error| format!("{flag} {}: {error}", path.display()))?;
-    if secured.names.is_empty() {
-        return Ok(Some(certified));
+    let certified = certified.map_err(|error| format!("{ca}: {error}"))?;
+    if names.is_empty() {
+        return Ok(certified);
     }
-    Ok(Some(Arc::new(Named { certified, names: secured.names.clone() })))
+    Ok(Arc::new(Named { certified, names: names.to_vec() }))
 }
 
 /// Callers of certain names, among those that are certified.

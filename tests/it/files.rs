@@ -8,14 +8,13 @@ const LINES_MAX: usize = 450;
 
 /// The one loop of the tests that looks, waits and looks again, for what sends no event, and the
 /// proxy that delays replies; and of the program the ends of messages and streams that come too
-/// slowly, looks at certificates, the delay before it ends, the acceptor, where the machine has no descriptor left, the
+/// slowly, the delay before it ends, the acceptor, where the machine has no descriptor left, the
 /// alarm for deadlines, the probe of a server that is down and the map of a cluster.
-const MAY_WAIT: [&str; 9] = [
+const MAY_WAIT: [&str; 8] = [
     "tests/it/support/process.rs",
     "tests/it/support/proxy.rs",
     "src/grpc/body.rs",
     "src/server.rs",
-    "src/server/certificates.rs",
     "src/server/listen.rs",
     "src/server/stream.rs",
     "src/store/redis/cluster.rs",
