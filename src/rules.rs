@@ -19,7 +19,6 @@ use rapidhash::fast::RandomState;
 use crate::key::Group;
 
 pub mod parse;
-pub mod reload;
 mod rule;
 mod tree;
 mod wildcard;

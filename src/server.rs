@@ -30,6 +30,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::body::ARRIVAL_MAX;
 use crate::clock::{Clock, Stopwatch, SystemClock};
+use crate::follow::Control;
 use crate::grpc::CallBudgets;
 use crate::grpc::calls::{CALL_BYTES, LOOKS_MAX};
 use crate::grpc::routes::Routes;
@@ -37,7 +38,6 @@ use crate::http;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{Metrics, Shed};
 use crate::rules::parse::{Files, rules_of};
-use crate::rules::reload::Notice;
 use crate::service::{Load, Rules, Service};
 use crate::settings::{Address, Connections, Serve};
 use connection::Terms;
@@ -137,8 +137,8 @@ impl Bound {
     }
 
     /// Requests a reload of the limits, even if the files seem unchanged.
-    pub fn reload(&self) -> Arc<Notice> {
-        self.reload.notice()
+    pub fn reload(&self) -> Control {
+        self.reload.control()
     }
 
     /// Serves until `shutdown` completes. Then reports that it is not ready, keeps answering for

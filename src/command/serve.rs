@@ -7,7 +7,6 @@ use std::fmt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::rules::reload;
 use crate::server;
 use crate::settings::Serve;
 
@@ -81,7 +80,7 @@ async fn serve(settings: Serve) -> Result<(), String> {
     let limits = bound.reload();
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            limits.tell(reload::Signal::Force);
+            limits.read_now();
         }
     });
     let (grpc, http) = bound.addrs().map_err(|error| error.to_string())?;

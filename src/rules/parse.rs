@@ -27,8 +27,7 @@ mod yaml;
 use domain::Draft;
 pub use errors::{LoadError, LoadErrors, MISTAKES_MAX};
 use errors::{Report, quoted};
-pub use files::{Files, Stamp};
-pub(in crate::rules) use files::{is_limits_file_name, list};
+pub use files::{Files, candidates};
 use yaml::Position;
 
 /// The domains read so far.

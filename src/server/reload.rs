@@ -2,31 +2,29 @@
 //! force take milliseconds where rules are many, so none of it happens where requests are served.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
+use crate::follow::{Control, Fingerprint, Follower, Next, Source};
 use crate::metrics::Metrics;
-use crate::rules::parse::{Files, LoadErrors, rules_of};
-use crate::rules::reload::{Changes, Next, Notice, Signal};
+use crate::rules::parse::{Files, LoadErrors, candidates, rules_of};
 use crate::rules::{RuleSet, Switches};
 use crate::service::{Load, Refusal, Rules, Snapshot};
 use crate::settings::Serve;
 
-/// How long to wait where there is nothing else to do.
-const IDLE: Duration = Duration::from_secs(60);
-
-/// How soon to look again whether requests still read old rules.
-const RETIRE: Duration = Duration::from_millis(200);
+/// How long limits files must stand still before they are read.
+const STILL: Duration = Duration::from_millis(100);
 
 /// The most mistakes of one refusal that are logged.
 const LOGGED_MAX: usize = 20;
 
-/// Limits files that are watched until this is dropped.
-pub(super) struct Reload(Arc<Notice>);
+/// Follows limits files until it is dropped.
+pub(super) struct Reload(Control);
 
 struct Loader {
-    changes: Changes,
+    follower: Follower<LimitsFiles>,
     rules: Arc<Rules>,
     metrics: Metrics,
     switches: Switches,
@@ -34,45 +32,69 @@ struct Loader {
     retired: Vec<Arc<Snapshot>>,
 }
 
+/// The limits files at this path, a file or a folder.
+struct LimitsFiles(PathBuf);
+
+impl Source for LimitsFiles {
+    type Contents = Files;
+
+    fn paths(&self) -> Vec<PathBuf> {
+        candidates(&self.0)
+    }
+
+    fn read(&self) -> Files {
+        Files::read(&self.0)
+    }
+
+    fn fingerprint(files: &Files) -> Fingerprint {
+        let (hash, errors) = (files.hash(), files.errors().to_string());
+        let contents = [hash.as_bytes(), errors.as_bytes()];
+        match files.errors().count() {
+            0 => Fingerprint::complete(contents),
+            _ => Fingerprint::incomplete(contents),
+        }
+    }
+}
+
 impl Reload {
-    /// Watches `--limits`, whose `files` are in force.
+    /// Follows `--limits`, whose `files` are in force.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub(super) fn start(
         settings: &Serve,
         files: &Files,
         rules: Arc<Rules>,
         metrics: Metrics,
     ) -> io::Result<Self> {
-        let changes = Changes::of(&settings.limits, files)?;
+        let source = LimitsFiles(settings.limits.clone());
+        let follower = Follower::new(source, LimitsFiles::fingerprint(files), STILL);
+        let control = follower.control();
         let switches = settings.switches.into();
-        let notice = changes.notice();
-        let loader = Loader { changes, rules, metrics, switches, retired: vec![] };
+        let loader = Loader { follower, rules, metrics, switches, retired: vec![] };
         std::thread::Builder::new().name("reload".to_owned()).spawn(move || loader.run())?;
-        Ok(Self(notice))
+        Ok(Self(control))
     }
 
-    /// What asks for a reading now.
-    pub(super) fn notice(&self) -> Arc<Notice> {
-        Arc::clone(&self.0)
+    /// Asks for a reading now.
+    pub(super) fn control(&self) -> Control {
+        self.0.clone()
     }
 }
 
 impl Drop for Reload {
     fn drop(&mut self) {
-        self.0.tell(Signal::End);
+        self.0.stop();
     }
 }
 
 impl Loader {
     fn run(mut self) {
         loop {
-            let wait = if self.retired.is_empty() { IDLE } else { RETIRE };
-            match self.changes.next(wait) {
+            match self.follower.next() {
                 Next::Read(files) => self.load(&files),
-                Next::Nothing => {}
-                Next::End => return,
+                Next::Unchanged => {}
+                Next::Stopped => return,
             }
             self.retired.retain(|snapshot| Arc::strong_count(snapshot) > 1);
         }

@@ -1,9 +1,8 @@
 //! From a path to the texts of limits files: the only IO of the rules.
 
 use std::fmt::Write;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -27,14 +26,6 @@ pub struct Files {
     pub(super) texts: Vec<(PathBuf, String)>,
     pub(super) errors: LoadErrors,
 }
-
-/// The state of the files at a path, without their contents: where it is the same at two moments,
-/// nothing was written, replaced, added or removed between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp(Vec<(PathBuf, Option<FileStamp>)>);
-
-/// Device, inode, size, and when it was changed last in seconds and nanoseconds.
-type FileStamp = (u64, u64, u64, i64, i64);
 
 impl Files {
     /// Reads a file, or all `*.yaml` and `*.yml` directly in a folder.
@@ -78,44 +69,29 @@ impl Files {
     }
 }
 
-impl Stamp {
-    /// The state now.
-    pub fn of(path: &Path) -> Self {
-        let mut paths = list(path).unwrap_or_default();
-        // A folder's own: that of one which was replaced, too.
-        paths.push(path.to_owned());
-        let stamp = |path: PathBuf| {
-            let stamp = fs::metadata(&path).ok().map(|metadata| of_metadata(&metadata));
-            (path, stamp)
-        };
-        Self(paths.into_iter().map(stamp).collect())
-    }
-}
-
-/// A folder's size and time also change with files that are none of ours.
-fn of_metadata(metadata: &Metadata) -> FileStamp {
-    let (device, inode) = (metadata.dev(), metadata.ino());
-    if metadata.is_dir() {
-        return (device, inode, 0, 0, 0);
-    }
-    (device, inode, metadata.size(), metadata.ctime(), metadata.ctime_nsec())
+/// A file, or a folder and then all in it that has the name of a limits file: what to look at to see
+/// whether the limits files at a path have changed.
+pub fn candidates(path: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![path.to_owned()];
+    // A file cannot be listed.
+    paths.extend(named_as_limits(path).into_iter().flatten().filter_map(Result::ok));
+    paths
 }
 
 /// The limits files at a path.
 ///
 /// # Errors
 /// There is none, or too many, or the path cannot be read; what is wrong, for people.
-pub(in crate::rules) fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
+fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut paths = vec![];
-    for entry in fs::read_dir(path).map_err(unreadable)? {
-        let file = entry.map_err(unreadable)?.path();
-        if is_limits_file(&file) {
-            paths.push(file);
-        }
+    for file in named_as_limits(path).map_err(unreadable)? {
+        // What a symlink leads to decides, for Kubernetes mounts configuration as symlinks. One that
+        // leads nowhere counts, so that it is reported.
+        paths.extend(Some(file.map_err(unreadable)?).filter(|file| !file.is_dir()));
     }
     paths.sort();
     match paths.len() {
@@ -125,14 +101,13 @@ pub(in crate::rules) fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// By name; what a symlink leads to decides, for Kubernetes mounts configuration as symlinks. One
-/// that leads nowhere counts, so that it is reported.
-fn is_limits_file(path: &Path) -> bool {
-    is_limits_file_name(path) && !path.is_dir()
+/// What in a folder has the name of a limits file: `*.yaml` or `*.yml`, not hidden.
+fn named_as_limits(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<PathBuf>>> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    Ok(paths.filter(|path| path.as_ref().map_or(true, |path| has_limits_name(path))))
 }
 
-/// Whether a file of that name in a folder is read.
-pub(in crate::rules) fn is_limits_file_name(path: &Path) -> bool {
+fn has_limits_name(path: &Path) -> bool {
     let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     yaml && !hidden
@@ -198,6 +173,21 @@ mod tests {
     }
 
     #[test]
+    fn candidates_are_the_path_itself_and_all_that_is_named_as_a_limits_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a.yaml", "readme.md", ".hidden.yaml"] {
+            fs::write(path(name), "x").unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", path("b.yml")).unwrap();
+        let mut found = candidates(folder.path());
+        found.sort();
+        assert_eq!(found, ["", "a.yaml", "b.yml"].map(path));
+        assert_eq!(candidates(&path("a.yaml")), [path("a.yaml")]);
+        assert_eq!(candidates(&path("missing")), [path("missing")]);
+    }
+
+    #[test]
     fn a_mounted_config_map_is_read_once_through_its_symlinks() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("..2026_01_01");
@@ -229,31 +219,6 @@ mod tests {
         let file = folder.path().join("a.yaml");
         fs::write(&file, b"domain: edge\nx: \xff").unwrap();
         assert_eq!(mistakes(&file), ["P:2:4: not UTF-8"]);
-    }
-
-    #[test]
-    fn a_stamp_changes_with_whatever_happens_to_the_files_and_with_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::write(path("a.yaml"), "x").unwrap();
-        let mut before = Stamp::of(folder.path());
-        let mut changed = |what: &str| {
-            let now = Stamp::of(folder.path());
-            let changed = now != before;
-            before = now;
-            assert_eq!(changed, what != "nothing", "{what}");
-        };
-        fs::write(path("notes.txt"), "x").unwrap();
-        changed("nothing");
-        fs::write(path("a.yaml"), "xy").unwrap();
-        changed("written");
-        fs::write(path("new"), "xy").unwrap();
-        fs::rename(path("new"), path("a.yaml")).unwrap();
-        changed("replaced");
-        fs::write(path("b.yaml"), "x").unwrap();
-        changed("added");
-        fs::remove_file(path("a.yaml")).unwrap();
-        changed("removed");
     }
 
     #[test]
