@@ -41,7 +41,10 @@ impl Writers {
     pub(super) fn new() -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         if let Err(error) = &inotify {
-            tracing::warn!(%error, "inotify does not work: followed files are read when they stand still, even if they are open for writing");
+            tracing::warn!(
+                %error,
+                "inotify does not work: files that stand still are read even if they are open for writing"
+            );
         }
         Self {
             inotify: inotify.ok(),

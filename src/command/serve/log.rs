@@ -23,7 +23,7 @@ pub(super) fn start(log: &Log) -> Result<WorkerGuard, String> {
     // At warn and info, libraries log errors only: we report outages in one line of our own, and
     // messages about callers could fill the log. Directives can enable more.
     let quiet = ["warn", "info"].contains(&level);
-    let libraries = ["fred", "h2", "notify", "rustls"].map(|library| format!(",{library}=error"));
+    let libraries = ["fred", "h2", "rustls"].map(|library| format!(",{library}=error"));
     let directives = if quiet { level.to_owned() + &libraries.concat() } else { level.to_owned() };
     let filter = EnvFilter::try_new(directives).map_err(|error| format!("--log: {error}"))?;
     let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_MAX).thread_name("log");
