@@ -144,3 +144,22 @@ async fn an_answer_says_where_it_comes_from_and_the_other_limits_keep_what_they_
                 source=\"deny_cache\"} 2";
     assert!(metrics.contains(line), "{metrics}");
 }
+
+#[tokio::test]
+async fn on_one_server_a_denial_is_kept_though_the_domain_spreads() {
+    const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
+        {key: tenant, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
+    let server = RedisServer::start(Version::Redis70);
+    let args = ["--store", &server.url(), "--store-timeout", "5s", "--deny-cache-ttl", "1m"];
+    let served = Served::with(&[LIMITS], &args);
+    let caller = served.caller().await;
+    let tenant = request("edge").about("tenant", "a");
+    assert!(caller.allows(&tenant).await);
+    assert!(!caller.allows(&tenant).await);
+    let runs = server.evalsha_calls();
+    for _ in 0..100 {
+        let denied = caller.check(&tenant).await.unwrap();
+        assert_eq!(denied.source().as_str_name(), "DECISION_SOURCE_DENY_CACHE");
+    }
+    assert_eq!(server.evalsha_calls(), runs);
+}
