@@ -3,6 +3,7 @@
 mod algorithms;
 mod asks;
 mod charges;
+mod circles;
 mod cli;
 mod cluster;
 mod deny_cache;
