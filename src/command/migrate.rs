@@ -1,8 +1,8 @@
 //! `tidegate migrate`: from the settings of another service to the flags of `serve`.
 //!
 //! The environment variables of envoyproxy/ratelimit are read (`vars`), checked against one table of
-//! all that it knows (`table`, `values`), put together into flags (`flags`, `store`) and printed with a
-//! word on each variable that has no flag (`report`). All that is wrong is said at once.
+//! all that it knows (`table`, `values`), put together into flags (`flags`, `store`, `translation`) and
+//! printed with a word on each variable that has no flag (`report`). All that is wrong is said at once.
 //!
 //! What is printed holds no password, and of other values only those that become flags.
 
@@ -10,14 +10,15 @@ mod flags;
 mod report;
 mod store;
 mod table;
+mod translation;
 mod values;
 mod vars;
 
 use crate::settings::{Migrate, Origin};
 
-pub use self::flags::Translation;
-pub use self::table::{Becomes, VARIABLES, Variable};
-pub use self::values::{Kind, Mistakes, Value, Values};
+pub use self::table::{Becomes, Kind, VARIABLES, Variable};
+pub use self::translation::Translation;
+pub use self::values::{Mistakes, Value, Values};
 pub use self::vars::{Source, Var, Vars};
 
 /// Prints the flags, and below them, as comments of a shell, what else there is to know.

@@ -1,7 +1,7 @@
 //! Limits files: YAML to a [`RuleSet`], or every mistake of every file at once.
 //!
 //! A file is read in two steps. `yaml` turns text into a tree of nodes that know their line and
-//! column; then `domain`, `descriptor` and `limit` read the tree from the top down. A step
+//! column; then `domain`, `descriptor` and `limit` read the tree from the top down into `drafts`. A step
 //! that meets a mistake reports it and goes on with the rest, so that people mend a file once and
 //! not a mistake a time; only text that is no YAML ends its file. Nothing is ever ignored: a key
 //! that means nothing here is a mistake.
@@ -9,13 +9,13 @@
 //! Deriving serde's traits was rejected: it stops at the first mistake and takes `value: 0404`
 //! for a number.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{LEVELS_MAX, RuleSet, Switches};
+use super::{RuleSet, Switches};
 
 mod descriptor;
 mod domain;
+mod drafts;
 mod errors;
 mod fields;
 mod files;
@@ -24,18 +24,10 @@ mod metadata;
 mod path;
 mod yaml;
 
-use domain::Draft;
+use drafts::{Draft, Drafts};
+use errors::Report;
 pub use errors::{LoadError, LoadErrors, MISTAKES_MAX};
-use errors::{Report, quoted};
 pub use files::{Files, candidates};
-use yaml::Position;
-
-/// The domains read so far.
-#[derive(Default)]
-struct Drafts {
-    drafts: Vec<Draft>,
-    by_name: HashMap<String, usize>,
-}
 
 /// Reads a limits file, or all `*.yaml` and `*.yml` directly in a folder.
 ///
@@ -75,33 +67,6 @@ fn parse_into(
     let finish = |draft: Draft| draft.finish(switches);
     errors
         .or_else(|warnings| RuleSet::new(drafts.drafts.into_iter().map(finish).collect(), warnings))
-}
-
-impl Drafts {
-    /// The draft of a domain whose name stands at `at`: a new one, or where files are merged the
-    /// earlier one.
-    fn of(
-        &mut self,
-        name: String,
-        at: Position,
-        switches: Switches,
-        report: &mut Report<'_>,
-    ) -> &mut Draft {
-        let earlier = self.by_name.get(&name).copied();
-        if let Some(earlier) = earlier.filter(|_| !switches.merge_domains) {
-            let draft = &self.drafts[earlier];
-            let place = draft.first_source().map_or_else(String::new, |f| f.display().to_string());
-            let domain = quoted(draft.name());
-            let message = format!("domain {domain} is in {place} already");
-            report.add(at, message + "; keep all of a domain in one file, or use --merge-domains");
-        }
-        let index = earlier.filter(|_| switches.merge_domains).unwrap_or_else(|| {
-            self.by_name.insert(name.clone(), self.drafts.len());
-            self.drafts.push(Draft::of(name));
-            self.drafts.len() - 1
-        });
-        &mut self.drafts[index]
-    }
 }
 
 #[cfg(test)]

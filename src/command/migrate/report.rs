@@ -1,7 +1,7 @@
 //! What is printed: a command for a shell, and comments.
 
-use super::flags::Translation;
 use super::table::{self, Becomes, PREFIXES, VARIABLES};
+use super::translation::Translation;
 use super::values::Values;
 use super::vars::Vars;
 

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::flags::Translation;
+use super::translation::Translation;
 use super::values::{Mistakes, Values};
 use crate::settings::StoreUrl;
 

@@ -3,8 +3,8 @@
 //! From its `src/settings/settings.go`, older and newer ones together; [`super::flags`] and
 //! [`super::store`] put the flags together.
 
-use super::values::Kind::{self, Choice, Count, Duration, Host, Port, Ratio, Secret, Switch, Text};
 use Becomes::{Flag, Missing, Needless};
+use Kind::{Choice, Count, Duration, Host, Port, Ratio, Secret, Switch, Text};
 
 /// One variable.
 #[derive(Debug)]
@@ -15,6 +15,29 @@ pub struct Variable {
     pub kind: Kind,
     /// What becomes of it.
     pub becomes: Becomes,
+}
+
+/// What a value may be, as envoyproxy/ratelimit reads it.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// A text that is never printed.
+    Secret,
+    /// `true` or `false`, as Go spells them.
+    Switch,
+    /// An address to listen on.
+    Host,
+    /// From 1 to 65535.
+    Port,
+    /// A whole number.
+    Count,
+    /// A number from 0 to 1.
+    Ratio,
+    /// As Go spells it, such as `1h30m` or `150us`.
+    Duration,
+    /// One of these words, in upper or lower case.
+    Choice(&'static [&'static str]),
 }
 
 /// What becomes of a variable. Of a switch that is off, nothing is said.

@@ -4,31 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::table::{self, Variable};
+use super::table::{self, Kind, Variable};
 use super::vars::{Source, Var, Vars};
-
-/// What a value may be, as envoyproxy/ratelimit reads it.
-#[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    /// Any text.
-    Text,
-    /// A text that is never printed.
-    Secret,
-    /// `true` or `false`, as Go spells them.
-    Switch,
-    /// An address to listen on.
-    Host,
-    /// From 1 to 65535.
-    Port,
-    /// A whole number.
-    Count,
-    /// A number from 0 to 1.
-    Ratio,
-    /// As Go spells it, such as `1h30m` or `150us`.
-    Duration,
-    /// One of these words, in upper or lower case.
-    Choice(&'static [&'static str]),
-}
 
 /// A value that is what its [`Kind`] allows.
 #[derive(Clone, PartialEq)]

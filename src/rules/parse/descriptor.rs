@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use super::errors::{LoadErrors, Report};
-use super::fields::{Fields, Given, Reported, Subject, kind};
+use super::errors::{Position, Report};
+use super::fields::{Fields, Reported, Subject, kind};
 use super::path::Step;
-use super::yaml::{Content, Node, Position};
-use super::{LEVELS_MAX, domain, limit, metadata, path};
-use crate::rules::Switches;
+use super::yaml::{Content, Node};
+use super::{limit, metadata, path};
 use crate::rules::rule::{Kind, Role, Rule};
-use crate::rules::tree::{Level, Pattern};
-use crate::rules::wildcard::{Covered, Refused, Unfit, WILDCARD_BYTES_MAX, WILDCARDS_MAX};
+use crate::rules::tree::{Level, Pattern, Refused, WILDCARDS_MAX};
+use crate::rules::{LEVELS_MAX, Switches};
 
 const KEYS: [&str; 12] = [
     "key",
@@ -233,7 +232,7 @@ impl Reader<'_, '_, '_> {
             segments: path::segments(own.steps, detailed),
             hashes: path::hashes(own.steps),
             metadata: metadata::read(fields, self.report).ok().flatten(),
-            raw_body: domain::raw_body(fields, self.report).ok().flatten(),
+            raw_body: fields.raw_body(self.report).ok().flatten(),
             below: Level::default(),
         }
     }
@@ -276,7 +275,7 @@ impl<'n> Names<'n> {
     /// Both are read before either's mistakes end it, so that all are reported.
     fn read(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Result<Self, Reported> {
         let key = required_key(fields, report);
-        let value = short_text(fields, "value", report);
+        let value = fields.text_within("value", TEXT_BYTES_MAX, report);
         let (key, value) = (key?, value?.unwrap_or_default());
         let at = fields.at(if value.is_empty() { "key" } else { "value" });
         Ok(Self { key, value, at })
@@ -284,20 +283,9 @@ impl<'n> Names<'n> {
 }
 
 fn required_key<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Result<&'n str, Reported> {
-    match short_text(fields, "key", report)? {
+    match fields.text_within("key", TEXT_BYTES_MAX, report)? {
         None => Err(fields.refuse(fields.at, "key is missing", report)),
         Some("") => Err(fields.refuse(fields.at("key"), "key is empty", report)),
         Some(key) => Ok(key),
-    }
-}
-
-fn short_text<'n>(fields: &Fields<'n, '_>, name: &str, report: &mut Report<'_>) -> Given<&'n str> {
-    match fields.text(name, report)? {
-        Some(text) if text.len() > TEXT_BYTES_MAX => {
-            let length = text.len();
-            let message = format!("{name} of {length} bytes is over the most, {TEXT_BYTES_MAX}");
-            Err(fields.refuse(fields.at(name), message, report))
-        }
-        text => Ok(text),
     }
 }

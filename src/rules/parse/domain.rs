@@ -1,32 +1,16 @@
 //! The top of a limits file: one domain, or a part of one.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
-
-use super::Drafts;
-use super::descriptor::{self, Tree};
-use super::errors::{LoadErrors, Report, quoted};
-use super::fields::{Fields, Given, Subject, kind};
-use super::yaml::{self, Content, Node, Position};
-use crate::key::Group;
-use crate::rules::{Domain, OnStoreFailure, Own, Rule, Switches};
+use super::descriptor;
+use super::drafts::{Draft, Drafts};
+use super::errors::{Position, Report, quoted};
+use super::fields::{Fields, Subject, kind};
+use super::yaml::{self, Content, Node};
+use crate::rules::{OnStoreFailure, Switches};
 
 const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
 
 /// The start of a file, for mistakes about what is not in it.
 const START: Position = Position { line: 1, column: 1 };
-
-/// The longest body of an answer to a rejected request.
-const RAW_BODY_BYTES_MAX: usize = 64 << 10;
-
-/// A domain, read so far.
-#[derive(Default)]
-pub(super) struct Draft {
-    name: String,
-    sources: Vec<PathBuf>,
-    own: Own,
-    tree: Tree,
-}
 
 /// Reads a file into the draft of its domain.
 pub(super) fn read(text: &str, drafts: &mut Drafts, switches: Switches, report: &mut Report<'_>) {
@@ -71,49 +55,6 @@ fn name(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<String> {
 }
 
 impl Draft {
-    pub(super) fn of(name: String) -> Self {
-        Self { name, ..Self::default() }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The file that it was first read from.
-    pub(super) fn first_source(&self) -> Option<&PathBuf> {
-        self.sources.first()
-    }
-
-    /// Prepares lookups, once all files are read, and reports what is wrong with rules beside one
-    /// another.
-    pub(super) fn finish_tree(&mut self, errors: &mut LoadErrors) {
-        self.tree.finish(errors);
-    }
-
-    /// Warns of names that `replaces` has and no limit of the domain, whichever file it is in.
-    pub(super) fn warn_of_missing_names(&self, errors: &mut LoadErrors) {
-        let limits = self.tree.rules.iter().flat_map(Rule::given_names);
-        let names: HashSet<&str> = limits.collect();
-        for (rule, location) in self.tree.rules.iter().zip(&self.tree.locations) {
-            for missing in rule.replaces().filter(|name| !names.contains(name)) {
-                let message = format!(
-                    "{}replaces {}, which is the name of no limit of this domain",
-                    Subject::Limit(rule.path()),
-                    quoted(missing)
-                );
-                Report { file: &location.file, errors }.warn(location.at, message);
-            }
-        }
-    }
-
-    pub(super) fn finish(self, switches: Switches) -> Domain {
-        let Self { name, sources, own, tree: Tree { mut rules, root, .. } } = self;
-        let replaces = rules.iter().any(|rule| rule.replaces().next().is_some());
-        rules.iter_mut().for_each(|rule| rule.take_groups(&name));
-        let overrides = Group::of_overrides(&name);
-        Domain { id: 0, name, sources, own, switches, replaces, overrides, rules, root }
-    }
-
     /// Takes what a file sets for the whole domain; files that are merged must not differ in it.
     fn set(&mut self, fields: &Fields<'_, '_>, report: &mut Report<'_>) {
         let mut differs = vec![];
@@ -129,7 +70,7 @@ impl Draft {
                 differs.push("on_store_failure");
             }
         }
-        if let Some(body) = raw_body(fields, report).ok().flatten() {
+        if let Some(body) = fields.raw_body(report).ok().flatten() {
             if self.own.raw_body.as_ref().is_some_and(|earlier| *earlier != body) {
                 differs.push("raw_body");
             }
@@ -186,17 +127,4 @@ fn on_store_failure(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<
         fields.refuse(fields.at("on_store_failure"), message, report);
     }
     choice
-}
-
-/// The `raw_body` of a domain or a rule.
-pub(super) fn raw_body(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<Box<str>> {
-    match fields.text("raw_body", report)? {
-        Some(text) if text.len() > RAW_BODY_BYTES_MAX => {
-            let length = text.len();
-            let message =
-                format!("raw_body of {length} bytes is over the most, {RAW_BODY_BYTES_MAX}");
-            Err(fields.refuse(fields.at("raw_body"), message, report))
-        }
-        text => Ok(text.map(Box::from)),
-    }
 }

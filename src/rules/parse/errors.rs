@@ -3,13 +3,18 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::yaml::Position;
-
 /// The most mistakes that are kept; further ones are counted.
 pub const MISTAKES_MAX: usize = 1_000;
 
 /// The most characters of a value that a message shows.
 const QUOTED_MAX: usize = 64;
+
+/// Where something stands in its file; both count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
 
 /// One mistake in a limits file, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-use super::errors::{Report, quoted, shortened, unknown_key};
-use super::yaml::{Content, Field, Node, Position, Scalar};
+use super::errors::{Position, Report, quoted, shortened, unknown_key};
+use super::yaml::{Content, Field, Node, Scalar};
 use crate::limit::HITS_MAX;
+
+/// The longest body of an answer to a rejected request.
+const RAW_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// What a mapping configures: how messages about it begin.
 #[derive(Clone, Copy)]
@@ -89,6 +92,29 @@ impl<'n, 'a> Fields<'n, 'a> {
             return Ok(None);
         };
         Ok(Some(if scalar.is_null() { "" } else { &scalar.text }))
+    }
+
+    /// A text of at most `bytes_max` bytes.
+    pub(super) fn text_within(
+        &self,
+        name: &str,
+        bytes_max: usize,
+        report: &mut Report<'_>,
+    ) -> Given<&'n str> {
+        match self.text(name, report)? {
+            Some(text) if text.len() > bytes_max => {
+                let length = text.len();
+                let message = format!("{name} of {length} bytes is over the most, {bytes_max}");
+                Err(self.refuse(self.at(name), message, report))
+            }
+            text => Ok(text),
+        }
+    }
+
+    /// The `raw_body` of a domain or a rule.
+    pub(super) fn raw_body(&self, report: &mut Report<'_>) -> Given<Box<str>> {
+        let text = self.text_within("raw_body", RAW_BODY_BYTES_MAX, report)?;
+        Ok(text.map(Box::from))
     }
 
     /// A whole number that 64 bits hold.

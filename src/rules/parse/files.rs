@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::errors::{LoadErrors, Report};
-use super::yaml::Position;
+use super::errors::{LoadErrors, Position, Report};
 use crate::file;
 
 /// The largest limits file.

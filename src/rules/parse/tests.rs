@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::rules::LEVELS_MAX;
 
 fn parse_text(text: &str) -> Result<RuleSet, LoadErrors> {
     parse(&[("edge.yaml".into(), text.into())], Switches::default())

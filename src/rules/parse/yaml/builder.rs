@@ -5,8 +5,14 @@ use std::rc::Rc;
 
 use serde_saphyr::granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Tag};
 
-use super::super::errors::{Report, quoted};
-use super::{ALIAS_NODES_MAX, Content, DEPTH_MAX, Field, Node, Position, Scalar};
+use super::super::errors::{Position, Report, quoted};
+use super::node::{Content, Field, Node, Scalar};
+
+/// The most nodes that all aliases of a file may stand for together.
+const ALIAS_NODES_MAX: usize = 1_000_000;
+
+/// The deepest nesting of lists and mappings, aliases followed.
+const DEPTH_MAX: usize = 100;
 
 /// Reads the one document of a file; `None` where nothing is in it, or where a mistake (then
 /// reported) hides the rest of it.
@@ -198,11 +204,4 @@ impl<'a> Builder<'a, '_, '_> {
 
 fn too_deep(at: Position) -> Fatal {
     (at, format!("nested more than {DEPTH_MAX} lists and mappings deep"))
-}
-
-impl<'a> Node<'a> {
-    fn scalar(at: Position, scalar: Scalar<'a>) -> Self {
-        let weight = 1 + scalar.text.len() / 64; // long texts weigh more, for aliases copy them
-        Self { at, content: Content::Scalar(scalar), weight, height: 0 }
-    }
 }
