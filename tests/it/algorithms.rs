@@ -1,6 +1,5 @@
 //! What every algorithm promises, whatever comes when: no more than the limit in any period, a
 //! wait that is exact, and rejections and reads that leave no trace.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,6 +1,4 @@
 //! Asks that read as a sentence: `take("name", &limit)` is what a store gets.
-#![allow(unreachable_pub, reason = "says what is meant for the other tests")]
-#![allow(clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use tidegate::decide::{Ask, Mode};
 use tidegate::decision::Enforcement;

@@ -1,6 +1,5 @@
 //! What a store on Redis does beside single decisions: charging what was admitted without it, and
 //! taking back over several servers, as in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! The command line, as people and scripts use it.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's helpers may end the test
 
 mod bench;
 mod migrate;

@@ -1,5 +1,4 @@
 //! A real Redis Cluster under load: spread, slots that move, masters that are lost.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod half_moved;
 mod not_standalone;

@@ -1,6 +1,5 @@
 //! The deny cache over a real server: what it saves, and that it never rejects what Redis would
 //! admit.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use tidegate::decision::{Decision, Source};
 use tidegate::limit::Algorithm;

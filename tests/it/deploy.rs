@@ -1,5 +1,4 @@
 //! What is shipped beside the program, judged by the programs that it is written for.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's helpers may end the test
 
 mod chart;
 mod compose;

@@ -1,5 +1,4 @@
 //! Random numbers that a seed replays, drawn where limits have their edges.
-#![allow(unreachable_pub, reason = "says what is meant for the other tests")]
 
 use std::env;
 use std::ops::RangeInclusive;

@@ -1,6 +1,5 @@
 //! What README and the book (`docs/`) show is so: limits files load, links lead somewhere, commands run
 //! and print what stands below them, plots are those that `simulate` draws.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod fields;
 mod machine;

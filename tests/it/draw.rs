@@ -1,5 +1,4 @@
 //! Random limits, near and far from all their edges.
-#![allow(unreachable_pub, reason = "says what is meant for the other tests")]
 
 use tidegate::limit::{Algorithm, HITS_MAX, LOG_HITS_MAX, Limit, LimitSpec, PERIOD_MAX_MS};
 

@@ -1,5 +1,4 @@
 //! A real Envoy asks a real Tidegate: what Envoy's callers get.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod actions;
 mod answers;

@@ -3,7 +3,6 @@
 //!
 //! No limit here gives a hit back while the test runs: windows end in decades or after an hour
 //! since the first hit, buckets refill a hit a year.
-#![allow(clippy::expect_used)] // a test's helpers may end the test
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,4 @@
 //! The examples of `deploy/example`, with their real files on ports of their own.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod script;
 

@@ -1,6 +1,5 @@
 //! A steady load while Redis, or the way to it, fails: every call is answered, in time, and Redis
 //! decides again soon after it can.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::time::Duration;
 

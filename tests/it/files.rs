@@ -1,5 +1,4 @@
 //! Rules of the tree: what a reviewer would otherwise have to look for.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 use std::fs;
 use std::path::{Path, PathBuf};

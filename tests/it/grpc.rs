@@ -1,5 +1,4 @@
 //! Tidegate's own gRPC service, health and reflection, as callers meet them.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's helpers may end the test
 
 mod envoy;
 mod hostile;

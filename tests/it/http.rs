@@ -1,5 +1,4 @@
 //! The HTTP port: probes, metrics, and the limits in force.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 mod json;
 mod labels;

@@ -1,7 +1,5 @@
 //! What tests of faults stand on does what it says: real clusters, sentinels, certificates, users,
 //! a proxy and a load, asked in plain RESP.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
-#![allow(clippy::disallowed_methods, reason = "what other processes do takes real time")]
 
 mod acl;
 mod cluster;

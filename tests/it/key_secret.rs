@@ -1,5 +1,4 @@
 //! Values of requests under a secret: Redis does not get to know them.
-#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Keys: different counters have different keys, and the hash tag is what the domain says.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! From the start to the end: what callers and probes see, and that no call is lost.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;

@@ -2,7 +2,6 @@
 //! its mistakes or, where it loads, its rules.
 //!
 //! `GOLDEN=write` in the environment writes the texts anew, for a reader to judge the difference.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,5 +1,4 @@
 //! The log: lines for people, or objects for what collects them.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 //! have one request or several on the same few counters, which Rust decides one after the other.
 //!
 //! `TIDEGATE_PROPERTY_SEED` replays a run, `TIDEGATE_PROPERTY_STEPS` makes it longer.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

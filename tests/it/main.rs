@@ -1,4 +1,10 @@
 //! The one integration binary: a module per area, real servers started by the tests.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    unreachable_pub,
+    reason = "a test that cannot go on panics, and a binary exports nothing"
+)]
 
 mod algorithms;
 mod asks;
@@ -19,6 +25,7 @@ mod faults;
 mod files;
 mod grpc;
 mod http;
+#[allow(clippy::disallowed_methods, reason = "other processes take real time")]
 mod infra;
 mod key_secret;
 mod keys;
@@ -43,6 +50,7 @@ mod secure_link;
 mod sockets;
 mod spread;
 mod stores_agree;
+#[allow(clippy::disallowed_methods, reason = "deadlines for other processes need real time")]
 mod support;
 mod tls;
 mod traces;

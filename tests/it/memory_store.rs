@@ -1,5 +1,4 @@
 //! The store in this process: its bound on keys, what goes first, and many threads at once.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;

@@ -1,5 +1,4 @@
 //! What callers get while Redis does not answer, and afterwards.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 mod lost;
 mod moved;

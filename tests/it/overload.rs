@@ -1,5 +1,4 @@
 //! More than the service takes on: others are served all the same, and its memory is bounded.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,4 @@
 //! Ways into a real server: TLS with certificates of both sides, and a password that changes.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's helpers may end the test
 
 use std::fs;
 use std::path::PathBuf;

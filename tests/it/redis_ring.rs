@@ -3,7 +3,6 @@
 //! `tests/golden/ring/NAME.txt` has the servers in its first line and then a tag and its server a line:
 //! another answer there would split the counters of replicas that run different versions. `GOLDEN=write`
 //! in the environment writes the answers anew.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! The store in Redis, on every server that Tidegate runs on: round trips, expiry, memory, and
 //! what happens when the server forgets or holds something else.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::sync::Arc;
 

@@ -2,8 +2,6 @@
 //! outcome here. The files are its documentation's and its examples', in
 //! `tests/it/reference/*.yaml`; docs/from-envoyproxy-ratelimit.md lists where Tidegate differs.
 
-#![allow(clippy::expect_used)] // a test's helpers may end the test
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

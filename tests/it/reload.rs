@@ -1,5 +1,4 @@
 //! Limits files that change while requests are served: what is in force, and from when.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 mod kinds;
 mod refused;

@@ -1,5 +1,4 @@
 //! Script runs that decide many requests: in order, each for itself, in runs of bounded size.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! The service on a Redis that demands TLS, a client's certificate and a user who may do the least.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::collections::BTreeSet;
 use std::fs;

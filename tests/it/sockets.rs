@@ -1,5 +1,4 @@
 //! Sockets in the file system in the place of ports.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use crate::support::client::limits_folder;
 use crate::support::tidegate::Tidegate;

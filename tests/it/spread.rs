@@ -1,5 +1,4 @@
 //! Requests whose counters are on several independent servers, and links with TLS and users.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

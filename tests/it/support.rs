@@ -1,9 +1,5 @@
 //! What the tests stand on: the real service and real Redis servers, each as a value with its own
 //! port and folder that stops when it is dropped.
-#![allow(dead_code, reason = "an area of tests uses a part of it")]
-#![allow(unreachable_pub, reason = "says what is meant for the tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
-#![allow(clippy::disallowed_methods, reason = "deadlines for other processes need real time")]
 
 pub mod abuse;
 pub mod acl;

@@ -1,5 +1,4 @@
 //! TLS on both ports: who may call, and certificates that change.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,4 @@
 //! Traces: what a collector gets, and that nobody waits for it.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 use std::time::Duration;
 

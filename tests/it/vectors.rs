@@ -1,6 +1,5 @@
 //! Every trace of `tests/vectors` through `tidegate simulate`: each decision must equal the
 //! vector's, in memory and in Redis, which keeps no key of the replay.
-#![allow(clippy::unwrap_used)] // a test's helpers may end the test
 
 use std::fmt::Write;
 use std::fs;

@@ -79,11 +79,6 @@ impl Sentinels {
         &self.servers[at]
     }
 
-    /// The servers, to restart one.
-    pub fn server_mut(&mut self, at: usize) -> &mut RedisServer {
-        &mut self.servers[at]
-    }
-
     /// Which server all sentinels that run announce as the master; `None` while they differ.
     pub fn announced(&self) -> Option<usize> {
         let announce = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];

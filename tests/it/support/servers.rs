@@ -155,11 +155,6 @@ impl RedisServer {
         found.unwrap_or_else(|| panic!("{self:?} has no {argument}")).1
     }
 
-    /// What the server is.
-    pub fn version(&self) -> Version {
-        self.version
-    }
-
     /// Kills the server, and with it all that it stored. Connections to it break.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
