@@ -79,8 +79,10 @@ plots: ## Draw what each algorithm admits of the same traffic: writes docs/algor
 	TIDEGATE_DRAW_PLOTS=yes cargo test --test it the_plots_are_what_simulate_says
 
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
-	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request
-	$(FUZZ) limits tests/fuzz/corpus/limits deploy/example tests/golden/limits $(FUZZ_FLAGS)
+	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request tests/fuzz/corpus/golden
+	awk '/^=== / { file = "tests/fuzz/corpus/golden/" $$2 ".yaml"; next } /^--- says$$/ { close(file); file = "" } \
+		file { print >file }' tests/golden/limits/*.cases
+	$(FUZZ) limits tests/fuzz/corpus/limits deploy/example tests/fuzz/corpus/golden $(FUZZ_FLAGS)
 	$(FUZZ) request tests/fuzz/corpus/request $(FUZZ_FLAGS)
 
 clean-servers: ## Remove the servers and tools that these targets installed.

@@ -1,31 +1,20 @@
-//! Golden files: `tests/golden/limits/NAME.yaml` read alone says exactly what `NAME.txt` says,
-//! its mistakes or, where it loads, its rules.
-//!
-//! `GOLDEN=write` in the environment writes the texts anew, for a reader to judge the difference.
+//! Golden cases: each limits file of `tests/golden/limits`, read alone as `NAME.yaml`, says exactly
+//! what its case has: its mistakes or, where it loads, its rules.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tidegate::period;
 use tidegate::rules::parse::{LoadErrors, load, parse};
 use tidegate::rules::{Role, Rule, RuleSet, Switches};
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/limits")
-}
+use crate::support::cases::{self, Case};
 
-/// The names of all golden files with this extension.
-fn names(extension: &str) -> BTreeSet<String> {
-    let files = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path());
-    let wanted = files.filter(|file| file.extension().is_some_and(|e| e == extension));
-    wanted.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
-}
-
-fn said(name: &str) -> String {
-    let text = fs::read_to_string(golden().join(name).with_extension("yaml")).unwrap();
-    match parse(&[(format!("{name}.yaml").into(), text)], Switches::default()) {
+fn said(case: &Case) -> String {
+    let file = (format!("{}.yaml", case.name).into(), case.given.clone());
+    match parse(&[file], Switches::default()) {
         Ok(rules) => {
             let warnings = rules.warnings().map(|warning| format!("warning: {warning}\n"));
             warnings
@@ -65,24 +54,8 @@ fn rule_line(rule: &Rule) -> String {
 
 #[test]
 fn every_file_says_what_its_golden_text_says() {
-    let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
-    let names = names("yaml");
-    assert!(names.len() > 30, "golden files are missing: {names:?}");
-    let mut differences = String::new();
-    for name in &names {
-        let (said, file) = (said(name), golden().join(name).with_extension("txt"));
-        if write {
-            fs::write(&file, &said).unwrap();
-        } else if fs::read_to_string(&file).unwrap() != said {
-            writeln!(differences, "{name} says now:\n{said}").unwrap();
-        }
-    }
-    assert!(differences.is_empty(), "{differences}");
-}
-
-#[test]
-fn every_golden_text_has_its_file() {
-    assert_eq!(names("txt"), names("yaml"));
+    assert!(cases::of_folder("limits").len() >= 80, "golden cases are missing");
+    cases::check("limits", said);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub mod abuse;
 pub mod acl;
 pub mod canvas;
+pub mod cases;
 pub mod client;
 pub mod cluster;
 pub mod collector;

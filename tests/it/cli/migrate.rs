@@ -1,9 +1,7 @@
-//! `tidegate migrate`. Golden files: `tests/golden/migrate/NAME.env` gives exactly what `NAME.txt` says,
-//! flags or mistakes. `GOLDEN=write` in the environment writes the texts anew.
+//! `tidegate migrate`. Golden cases: each environment of `tests/golden/migrate`, read as `NAME.env`,
+//! gives exactly what its case has, flags or mistakes.
 
-use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{CommandFactory, Parser};
@@ -11,6 +9,7 @@ use tidegate::command::migrate::{Becomes, VARIABLES, Vars, translated};
 use tidegate::settings::Cli;
 
 use super::{Said, run, said};
+use crate::support::cases;
 use crate::support::client::{Caller, limits_folder, request};
 use crate::support::pages::words;
 use crate::support::servers::{RedisServer, Version};
@@ -48,49 +47,27 @@ const KNOWN_THERE: &str = "
     TRACING_SERVICE_NAMESPACE TRACING_SERVICE_INSTANCE_ID TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE
     OTEL_EXPORTER_OTLP_ENDPOINT DESCRIPTOR_KEY_CONFIG";
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/migrate")
-}
-
-/// The golden files' names and texts.
-fn environments() -> Vec<(String, String)> {
-    let files = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        files.filter(|file| file.extension().is_some_and(|e| e == "env")).collect();
-    files.sort();
-    let name = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
-    files.iter().map(|file| (name(file), fs::read_to_string(file).unwrap())).collect()
-}
-
 fn migrated(name: &str, text: &str) -> Result<String, String> {
     translated(&Vars::parse(&format!("{name}.env"), text)?)
 }
 
 #[test]
 fn every_environment_gives_what_its_golden_text_says() {
-    let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
-    let environments = environments();
-    assert!(environments.len() >= 14, "golden files are missing");
-    let mut differences = String::new();
-    for (name, text) in &environments {
-        let (said, file) = (migrated(name, text), golden().join(name).with_extension("txt"));
+    assert!(cases::of_folder("migrate").len() >= 22, "golden cases are missing");
+    cases::check("migrate", |case| {
+        let (name, said) = (&case.name, migrated(&case.name, &case.given));
         assert_eq!(said.is_err(), name.starts_with("wrong-"), "{name}: {said:?}");
         let said = said.unwrap_or_else(|error| error + "\n");
         assert!(!said.contains("hunter"), "{name} tells a password: {said}");
-        if write {
-            fs::write(&file, &said).unwrap();
-        } else if fs::read_to_string(&file).unwrap_or_default() != said {
-            writeln!(differences, "{name} says now:\n{said}").unwrap();
-        }
-    }
-    assert!(differences.is_empty(), "{differences}");
+        said
+    });
 }
 
 #[test]
 fn every_command_that_is_printed_parses() {
     let mut parsed = 0;
-    for (name, text) in environments() {
-        let Ok(said) = migrated(&name, &text) else { continue };
+    for cases::Case { name, given, .. } in cases::of_folder("migrate") {
+        let Ok(said) = migrated(&name, &given) else { continue };
         if let Err(error) = Cli::try_parse_from(words(&said)) {
             panic!("{name}: {error}\n{said}");
         }
@@ -140,9 +117,10 @@ fn migrate(file: &str, stdin: &str) -> Said {
 
 #[test]
 fn a_file_standard_input_and_the_environment_give_the_same() {
-    let text = fs::read_to_string(golden().join("sentinel.env")).unwrap();
-    let wanted = fs::read_to_string(golden().join("sentinel.txt")).unwrap();
-    let file = golden().join("sentinel.env");
+    let cases::Case { given: text, expected: wanted, .. } = cases::find("migrate", "sentinel");
+    let folder = limits_folder(&[]);
+    let file = folder.path().join("sentinel.env");
+    fs::write(&file, &text).unwrap();
     let from_file = migrate(file.to_str().unwrap(), "");
     assert_eq!((from_file.code, from_file.out, from_file.err.as_str()), (0, wanted.clone(), ""));
     assert_eq!(migrate("-", &text).out, wanted);
