@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use serde_saphyr::granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Tag};
+use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Tag};
 
 use super::super::errors::{Position, Report, quoted};
 use super::node::{Content, Field, Node, Scalar};
