@@ -3,28 +3,21 @@
 use std::env;
 use std::ops::RangeInclusive;
 
-/// A row of random numbers that its seed replays (`SplitMix64`).
+use fastrand::Rng;
+
+/// A row of random numbers that its seed replays.
 #[derive(Debug)]
-pub struct Dice(u64);
+pub struct Dice(Rng);
 
 impl Dice {
     /// The row of `seed`.
-    pub const fn of_seed(seed: u64) -> Self {
-        Self(seed)
+    pub fn of_seed(seed: u64) -> Self {
+        Self(Rng::with_seed(seed))
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number of the range, all about equally often.
+    /// A number of the range, all equally often.
     pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
-        let size = u128::from(range.end() - range.start()) + 1;
-        let offset = (u128::from(self.next()) * size) >> 64;
-        range.start() + u64::try_from(offset).unwrap_or(0)
+        self.0.u64(range)
     }
 
     /// True once in `times`.
@@ -34,8 +27,7 @@ impl Dice {
 
     /// One of them.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        let last = choices.len() as u64 - 1;
-        choices[usize::try_from(self.within(0..=last)).unwrap_or(0)]
+        *self.0.choice(choices).expect("choices to pick from")
     }
 
     /// Up to `most`, of all sizes: as often below 10 as between its last powers of two.
