@@ -15,7 +15,7 @@ TOOLS = .servers/cargo
 SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt bench faults dashboard plots fuzz clean-servers
+.PHONY: help run test lint fmt counts counts-write bench faults dashboard plots fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,16 @@ lint: ## Check format, lints, docs, scripts, the container file, dependencies an
 fmt: ## Format the Rust code.
 	cargo fmt
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
+
+# Dependencies as `cargo test` builds them, so that only Tidegate is compiled again.
+COUNTS = tests/tools/install-servers valgrind && \
+	cargo test --config tests/bench/counts/profile.toml --bench counts --
+
+counts: ## Count the instructions of each step of a request; over 3 % more than recorded fail.
+	$(COUNTS) compare
+
+counts-write: ## Record the instructions of each step: writes tests/bench/counts/counts.txt
+	$(COUNTS) write
 
 # BENCH_ADDR=name=host:port[=pid] measures other services too, several by comma.
 export BENCH_ROUNDS BENCH_SECONDS BENCH_ADDR

@@ -166,7 +166,8 @@ fn status_of(error: DecideError) -> Status {
     }
 }
 
-fn check_response(answer: &Answer<'_>) -> api::CheckRateLimitResponse {
+/// The message that answers a check.
+pub fn check_response(answer: &Answer<'_>) -> api::CheckRateLimitResponse {
     api::CheckRateLimitResponse {
         decision: decision(answer).into(),
         delay: Some(answer.delay_ms).filter(|ms| *ms > 0).map(duration),

@@ -19,7 +19,7 @@ pub mod slot;
 mod spread;
 pub mod tls;
 pub mod url;
-mod wire;
+pub mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

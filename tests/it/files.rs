@@ -110,3 +110,8 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
         }
     }
 }
+
+/// The comparison of `make counts`, whose unit tests run here: as a bench it has no test harness.
+#[allow(dead_code, reason = "the bench uses the rest of it")]
+#[path = "../bench/counts/baseline.rs"]
+mod counts_baseline;

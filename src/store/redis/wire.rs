@@ -27,14 +27,14 @@ const ALIKE_MAX: usize = 16;
 
 /// One run of the script.
 #[derive(Clone)]
-pub(super) struct Call {
+pub struct Call {
     pub(super) keys: Vec<Key>,
     pub(super) args: Vec<Bytes>,
 }
 
 impl Call {
     /// A run that decides these requests in their order, of at most 65,535 asks together.
-    pub(super) fn of<'a, R>(requests: R, at_ms: Option<u64>) -> Self
+    pub fn of<'a, R>(requests: R, at_ms: Option<u64>) -> Self
     where
         R: Iterator<Item = &'a [Ask]> + Clone,
     {
@@ -225,7 +225,10 @@ fn push_ask(sent: &mut Vec<u8>, ask: &Ask) {
 }
 
 /// Reads the reply to a run: a decision for each of its requests.
-pub(super) fn decisions<'a, R>(
+///
+/// # Errors
+/// The reply does not have a row for each counter.
+pub fn decisions<'a, R>(
     requests: R,
     reply: &[u8],
 ) -> Result<impl Iterator<Item = Decision>, StoreError>
