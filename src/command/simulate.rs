@@ -4,7 +4,6 @@ mod summary;
 mod trace;
 
 use std::fs::File;
-use std::hash::BuildHasher;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,10 +56,7 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
         .map_err(|errors| errors.to_string())?;
     let trace = open(&settings.trace)?;
     let metrics = Metrics::new(0).map_err(|error| format!("metrics: {error}"))?;
-    let prefix = format!(
-        "tg-simulate-{:016x}",
-        rapidhash::fast::RandomState::new().hash_one(std::process::id())
-    );
+    let prefix = format!("tg-simulate-{:016x}", fastrand::u64(..));
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {
         service: Service::new(
