@@ -33,11 +33,9 @@ test: ## Install the servers that the tests need, then run all tests.
 	cargo test
 
 lint: ## Check format, lints, docs, scripts, the container file, dependencies and that the fuzz targets build.
-	cargo fmt --check
-	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
-	cargo clippy --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
-	cargo clippy --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
 	tests/tools/install-servers shellcheck hadolint
 	.servers/shellcheck/shellcheck $(SCRIPTS)
 	.servers/hadolint/hadolint deploy/Containerfile
@@ -45,8 +43,7 @@ lint: ## Check format, lints, docs, scripts, the container file, dependencies an
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" cargo deny --log-level error check bans licenses sources
 
 fmt: ## Format the Rust code.
-	cargo fmt
-	cargo fmt --manifest-path tests/fuzz/Cargo.toml
+	cargo fmt --all
 
 # Dependencies as `cargo test` builds them, so that only Tidegate is compiled again.
 COUNTS = tests/tools/install-servers valgrind && \
@@ -75,9 +72,10 @@ faults: ## Put a load through every fault of Redis and print what came of it as 
 	@cargo test --release --test it -- --test-threads 1 --nocapture $(FAULTS) 2>&1 | grep -o '| [^|]* | [0-9]* | .*|$$'
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP lets the stable compiler take them. The code
-# has no unsafe block, so an address sanitizer would only make the search slower. The first folder
-# takes what the fuzzer finds, further ones are seeds.
-FUZZ = RUSTC_BOOTSTRAP=1 PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" \
+# has no unsafe block, so an address sanitizer would only make the search slower. The release profile's
+# optimization over crates would drop counters of coverage. The first folder takes what the fuzzer
+# finds, further ones are seeds.
+FUZZ = RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" \
 	cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none
 FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
 

@@ -33,16 +33,23 @@ fn the_build_gets_what_it_copies_and_nothing_else() {
 
 #[test]
 fn the_build_has_every_file_that_cargo_asks_for() {
-    let cargo = text("Cargo.toml");
-    let paths = cargo.lines().filter_map(|line| line.strip_prefix("path = \""));
-    let paths: Vec<_> = paths.map(|path| path.trim_end_matches('"')).collect();
-    assert!(paths.contains(&"tests/it/main.rs"), "{paths:?}");
+    let paths = [asked_for(""), asked_for("tests/fuzz/")].concat();
+    for expected in ["tests/it/main.rs", "tests/fuzz/fuzz_targets/limits.rs"] {
+        assert!(paths.iter().any(|path| path == expected), "{paths:?}");
+    }
     let image = text(IMAGE);
     for path in paths {
         let (folder, _) = path.split_once('/').unwrap();
-        let there = copied().contains(folder) || image.contains(path);
+        let there = copied().contains(folder) || image.contains(&path);
         assert!(there, "{IMAGE} neither copies nor makes {path}");
     }
+}
+
+/// The targets that the `Cargo.toml` of a folder names.
+fn asked_for(folder: &str) -> Vec<String> {
+    let cargo = text(&format!("{folder}Cargo.toml"));
+    let paths = cargo.lines().filter_map(|line| line.strip_prefix("path = \""));
+    paths.map(|path| format!("{folder}{}", path.trim_end_matches('"'))).collect()
 }
 
 #[test]
