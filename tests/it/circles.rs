@@ -105,8 +105,8 @@ fn resolved(module: &str, path: &str, modules: &BTreeMap<String, String>) -> Opt
         }
     }
     let full: Vec<&str> = base.iter().chain(&words).copied().collect();
-    let found = (base.len().max(1)..=full.len()).rev().map(|len| full[..len].join("::"));
-    found.into_iter().find(|found| modules.contains_key(found))
+    let mut found = (base.len().max(1)..=full.len()).rev().map(|len| full[..len].join("::"));
+    found.find(|found| modules.contains_key(found))
 }
 
 /// The modules on a way along imports.

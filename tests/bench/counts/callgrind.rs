@@ -76,6 +76,7 @@ fn count_of(name: &str) -> u64 {
     assert!(output.status.success(), "{name}: {said}");
     let collected = said.lines().find_map(|line| line.split_once("Collected : "));
     let total: u64 = collected.and_then(|(_, total)| total.trim().parse().ok()).unwrap_or(0);
-    assert!(total > MEASURED_CALLS, "{name}: callgrind found no function to count:\n{said}");
-    total / MEASURED_CALLS
+    let calls = u64::from(MEASURED_CALLS);
+    assert!(total > calls, "{name}: callgrind found no function to count:\n{said}");
+    total / calls
 }

@@ -31,7 +31,7 @@ const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/counts/
 const WARM_UP_CALLS: usize = 1_000;
 
 /// Measured calls of each step. Their counters' places in memory are random, which evens out.
-pub(crate) const MEASURED_CALLS: u64 = 1_000;
+pub(crate) const MEASURED_CALLS: u32 = 1_000;
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
