@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::decide::{Ask, Mode};
 use crate::decision::Enforcement;
-use crate::key::{Counter, Head, Key, Tail};
+use crate::key::{Counter, Group, Head, Key, Tail};
 use crate::limit::{HITS_MAX, Limit, RUN_COST_MAX};
 use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Role, Rule, RuleLimit};

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::memory::MemoryStore;
 use super::StoreError;
+use super::memory::MemoryStore;
 use crate::decide::{Ask, Mode, Outcome};
 use crate::decision::{Decision, Source, Status};
 use crate::rules::OnStoreFailure;

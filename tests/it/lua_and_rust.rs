@@ -148,7 +148,7 @@ impl Seen {
             self.moving += u64::from(bytes.get(31..34) == Some(&[0xff; 3]));
         }
         let is_bucket = matches!(ask.limit.shape(), Shape::Bucket(_));
-        self.long_debts += u64::from(is_bucket && bytes == DEBT_BYTES);
+        self.long_debts += u64::from(is_bucket && bytes.len() == DEBT_BYTES);
     }
 
     /// A run of thousands of steps that lacks one of these tests less than it claims.

@@ -12,12 +12,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use tidegate::clock::FakeClock;
-use tidegate::decide::{Ask, Enforcement, Mode};
+use tidegate::decide::{Ask, Mode};
+use tidegate::decision::Decision;
+use tidegate::decision::Enforcement;
 use tidegate::limit::{Algorithm, Limit, LimitSpec, Shape};
+use tidegate::store::Occasion;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisStore;
 use tidegate::store::redis::ring::Ring;
-use tidegate::store::{Decision, Occasion};
 
 use crate::asks;
 use crate::dice::{Dice, number_from_env};

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use super::errors::{Position, Report};
+use super::errors::{LoadErrors, Position, Report};
 use super::fields::{Fields, Reported, Subject, kind};
 use super::path::Step;
 use super::yaml::{Content, Node};
 use super::{limit, metadata, path};
 use crate::rules::rule::{Kind, Role, Rule};
-use crate::rules::tree::{Level, Pattern, Refused, WILDCARDS_MAX};
+use crate::rules::tree::{Level, Pattern};
+use crate::rules::wildcard::{Covered, Refused, Unfit, WILDCARD_BYTES_MAX, WILDCARDS_MAX};
 use crate::rules::{LEVELS_MAX, Switches};
 
 const KEYS: [&str; 12] = [

@@ -3,9 +3,9 @@
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
-use crate::key::Tail;
+use crate::key::{Group, Tail};
 use crate::limit::{Limit, RUN_COST_MAX};
-use crate::rules::rule::Kind;
+use crate::rules::rule::{Kind, Name};
 use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
 
 mod spec;

@@ -1,7 +1,8 @@
 //! What the store does not know of one counter: one signed amount.
 
 use crate::algorithm::State;
-use crate::decide::{Ask, Enforcement, Mode};
+use crate::decide::{Ask, Mode};
+use crate::decision::Enforcement;
 use crate::key::Key;
 use crate::limit::Limit;
 

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::{Redirect, is_of_a_node, redirect};
+use super::deny::Seen;
 use super::link::Link;
 use super::outage::Findings;
 use super::queue::{Lane, Queue, Waiting};

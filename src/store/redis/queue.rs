@@ -19,6 +19,8 @@ use rapidhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use crate::decide::Ask;
+use crate::decision::Decision;
+use crate::store::{Occasion, StoreError};
 
 /// Runs under way at once: while Redis works on one, the next is on the wire.
 const RUNS_MAX: usize = 2;

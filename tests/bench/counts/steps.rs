@@ -23,7 +23,7 @@ use tidegate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tidegate::proto::tidegate::v1 as api;
 use tidegate::request::{Bounds, Request, RequestError};
 use tidegate::rules::{Domain, OnStoreFailure, RuleSet, Switches, parse};
-use tidegate::service::{Answer, Load, Rules, Service, Snapshot};
+use tidegate::service::{Answer, FailurePolicy, Load, Rules, Service, Snapshot};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::wire;
 use tidegate::store::{Occasion, Store};
@@ -223,7 +223,15 @@ fn service(limit: &str) -> (&'static Service, FakeClock) {
     let rules = Rules::new(rules(limit), Load::default(), &metrics, Spelling::readable("tg"));
     let clock = FakeClock::at(START_MS);
     let store = Store::Memory(Arc::new(MemoryStore::new(KEYS_MAX, Arc::new(clock.clone()))));
-    (kept(Service::new(Arc::new(rules), store, OnStoreFailure::Error, metrics)), clock)
+    (
+        kept(Service::new(
+            Arc::new(rules),
+            store,
+            FailurePolicy::Always(OnStoreFailure::Error),
+            metrics,
+        )),
+        clock,
+    )
 }
 
 /// On the memory store nothing waits.

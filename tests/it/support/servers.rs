@@ -155,6 +155,11 @@ impl RedisServer {
         found.unwrap_or_else(|| panic!("{self:?} has no {argument}")).1
     }
 
+    /// The server's version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// Kills the server, and with it all that it stored. Connections to it break.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
