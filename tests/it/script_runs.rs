@@ -133,7 +133,7 @@ async fn still_rejects(server: &RedisServer, kind: &str, refuse: impl FnOnce()) 
         take("full", &limit(Algorithm::FixedWindow, 1, 36_500 * 24 * HOUR_MS)),
         take("open", &limit(Algorithm::FixedWindow, 100, HOUR_MS)),
     );
-    assert!(decide(&store, &[full.clone()]).await.allowed);
+    assert!(decide(&store, std::slice::from_ref(&full)).await.allowed);
     refuse();
     for round in 0..5 {
         let left = some_are_refused(&store, &[full.clone(), open.clone()], kind).await;
