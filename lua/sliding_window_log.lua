@@ -106,7 +106,9 @@ if has_logs then
   -- Moves some more records to the front. No more than fit into the gap: the slots that are written
   -- hold nothing that counts until the header says so.
   local function move_some(state)
-    if state.gap == 0 then state.back, state.gap = state.dead, state.dead - 1 end
+    if state.gap == 0 then
+      state.back, state.gap, state.has_moves = state.dead, state.dead - 1, true
+    end
     local count = min(STEP_MAX, state.gap, state.len - state.back)
     local moved = stored_bytes(state, state.back, count)
     local first = state.back
