@@ -28,7 +28,7 @@ const WAITING_BYTES: usize = 256;
 
 /// Why a body is not complete.
 #[derive(Debug)]
-pub enum NotWhole {
+pub enum BodyError {
     /// The budget for slow messages is used up.
     Full,
     /// It was not complete within [`ARRIVAL_MAX`].
@@ -38,29 +38,29 @@ pub enum NotWhole {
 }
 
 /// A body with bounds on its time and memory.
-pub struct Arriving<B> {
+pub struct BoundedBody<B> {
     body: B,
     budget: MemoryBudget,
     /// Bytes to reserve for the frames received so far.
     came: usize,
-    waiting: Option<Waiting>,
+    waiting: Option<Wait>,
 }
 
 /// What a body holds once it has been waited for.
-struct Waiting {
+struct Wait {
     reservation: Reservation,
     end: Pin<Box<Sleep>>,
 }
 
-impl<B> Arriving<B> {
+impl<B> BoundedBody<B> {
     /// Wraps a body, which reserves from `budget` if it has to be waited for.
     pub const fn new(body: B, budget: MemoryBudget) -> Self {
         Self { body, budget, came: 0, waiting: None }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
-    fn came(&mut self, bytes: usize) -> Result<(), NotWhole> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> BoundedBody<B> {
+    fn came(&mut self, bytes: usize) -> Result<(), BodyError> {
         // The buffer that collects the frames grows by doubling.
         let bytes = 2 * bytes;
         self.came += bytes;
@@ -71,28 +71,28 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Arriving<B> {
     }
 
     /// Registers for the next frame, or ends with an error when the deadline has passed.
-    fn wait(&mut self, context: &mut Context<'_>) -> Poll<NotWhole> {
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<BodyError> {
         if self.waiting.is_none() {
             let reservation = match self.budget.reserve(WAITING_BYTES + self.came) {
                 Ok(reservation) => reservation,
                 Err(full) => return Poll::Ready(full.into()),
             };
-            self.waiting = Some(Waiting { reservation, end: Box::pin(sleep(ARRIVAL_MAX)) });
+            self.waiting = Some(Wait { reservation, end: Box::pin(sleep(ARRIVAL_MAX)) });
         }
         if let Some(waiting) = &mut self.waiting {
             ready!(waiting.end.as_mut().poll(context));
         }
-        Poll::Ready(NotWhole::Late)
+        Poll::Ready(BodyError::Late)
     }
 }
 
-impl From<Full> for NotWhole {
+impl From<Full> for BodyError {
     fn from(_: Full) -> Self {
         Self::Full
     }
 }
 
-impl fmt::Display for NotWhole {
+impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("too many messages arrive slowly; call again later"),
@@ -102,22 +102,24 @@ impl fmt::Display for NotWhole {
     }
 }
 
-impl std::error::Error for NotWhole {}
+impl std::error::Error for BodyError {}
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Arriving<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for BoundedBody<B> {
     type Data = Bytes;
-    type Error = NotWhole;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, NotWhole>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 let came = frame.data_ref().map_or(0, Bytes::len);
                 Poll::Ready(Some(self.came(came).map(|()| frame)))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(NotWhole::Broken(error.into())))),
+            Poll::Ready(Some(Err(error))) => {
+                Poll::Ready(Some(Err(BodyError::Broken(error.into()))))
+            }
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => self.wait(context).map(|why| Some(Err(why))),
         }
@@ -157,15 +159,15 @@ mod tests {
         }
     }
 
-    fn arriving(budget: &MemoryBudget, chunks: &[Option<&'static [u8]>]) -> Arriving<Chunks> {
-        Arriving::new(Chunks(chunks.iter().copied().collect()), budget.clone())
+    fn arriving(budget: &MemoryBudget, chunks: &[Option<&'static [u8]>]) -> BoundedBody<Chunks> {
+        BoundedBody::new(Chunks(chunks.iter().copied().collect()), budget.clone())
     }
 
     /// Whether the next frame is refused because the budget is used up.
-    fn is_refused(body: &mut Arriving<Chunks>) -> bool {
+    fn is_refused(body: &mut BoundedBody<Chunks>) -> bool {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let frame = Pin::new(body).poll_frame(&mut context);
-        matches!(frame, Poll::Ready(Some(Err(NotWhole::Full))))
+        matches!(frame, Poll::Ready(Some(Err(BodyError::Full))))
     }
 
     #[tokio::test]
@@ -199,6 +201,6 @@ mod tests {
         assert!(!is_refused(&mut body));
         body.waiting.as_mut().unwrap().end = Box::pin(sleep(Duration::ZERO));
         let ended = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
-        assert!(matches!(ended, Some(Err(NotWhole::Late))));
+        assert!(matches!(ended, Some(Err(BodyError::Late))));
     }
 }

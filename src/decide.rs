@@ -21,7 +21,7 @@ pub enum Mode {
 
 /// What one request asks of one counter; no two asks of a request name the same key.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct CounterRequest {
     /// Names the counter.
     pub key: Key,
     /// The limit that holds on it.
@@ -58,23 +58,23 @@ struct Quotas {
 
 impl Outcome {
     /// What a request's statuses, in its asks' order, come to.
-    pub(crate) fn of(asks: &[Ask], statuses: &[Status]) -> Self {
+    pub(crate) fn of(counters: &[CounterRequest], statuses: &[Status]) -> Self {
         let mut outcome = Self::default();
-        outcome.count_all(asks, statuses);
+        outcome.count_all(counters, statuses);
         outcome
     }
 
     /// Counts the tests of several limits.
-    pub(crate) fn count_all(&mut self, asks: &[Ask], statuses: &[Status]) {
-        for (ask, status) in asks.iter().zip(statuses) {
-            self.count(ask, status.within_limit);
+    pub(crate) fn count_all(&mut self, counters: &[CounterRequest], statuses: &[Status]) {
+        for (counter, status) in counters.iter().zip(statuses) {
+            self.count(counter, status.within_limit);
         }
     }
 
     /// Counts the test of one limit.
-    pub fn count(&mut self, ask: &Ask, within_limit: bool) {
-        let refuses = !within_limit && !ask.limit.overdraft();
-        match ask.enforcement {
+    pub fn count(&mut self, counter: &CounterRequest, within_limit: bool) {
+        let refuses = !within_limit && !counter.limit.overdraft();
+        match counter.enforcement {
             Enforcement::Shadow => {}
             Enforcement::Enforced => {
                 self.rejected |= !within_limit;
@@ -99,11 +99,11 @@ impl Outcome {
     }
 
     /// Whether an ask's hits move its counter.
-    pub const fn moves(self, ask: &Ask, within_limit: bool) -> bool {
-        if ask.hits == 0 || self.undecided {
+    pub const fn moves(self, counter: &CounterRequest, within_limit: bool) -> bool {
+        if counter.hits == 0 || self.undecided {
             return false;
         }
-        match (ask.mode, ask.limit.excess()) {
+        match (counter.mode, counter.limit.excess()) {
             (Mode::Peek, _) => false,
             (Mode::Take | Mode::Refund, Excess::Counted) => true,
             (Mode::Refund, _) => self.allowed(),
@@ -132,7 +132,7 @@ impl Quotas {
     }
 }
 
-impl Ask {
+impl CounterRequest {
     /// The hits that are tested: overdraft tests for one, and so does an ask for none.
     pub(crate) const fn tested_hits(&self) -> u64 {
         if self.limit.overdraft() || self.hits == 0 { 1 } else { self.hits }

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use prost::Message;
 use tonic::{Code, Status};
 
-use crate::body::Arriving;
+use crate::body::BoundedBody;
 use crate::decision::Enforcement;
 use crate::decision::Source;
 use crate::envoy::{Reply, Style};
@@ -28,7 +28,7 @@ use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 use crate::trace::Method;
 use calls::Calls;
 use message::{Encoding, ResponseBody};
@@ -108,15 +108,15 @@ impl Grpc {
     ) -> Answering {
         let tracing = self.service.tracing();
         let Some(span) = tracing.and_then(|tracing| tracing.call(method, call.headers())) else {
-            return Box::pin(self.decide(call, read, write, Occasion::now()));
+            return Box::pin(self.decide(call, read, write, DecideContext::now()));
         };
         Box::pin(async move {
             let write = |request: &Request, answer: &Answer<'_>| {
                 answer.tell(&span);
                 write(request, answer)
             };
-            let occasion = Occasion::traced(span.parent());
-            let answer = Box::pin(self.decide(call, read, write, occasion)).await;
+            let context = DecideContext::traced(span.parent());
+            let answer = Box::pin(self.decide(call, read, write, context)).await;
             let status = Status::from_header_map(answer.headers());
             span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
             answer
@@ -128,10 +128,10 @@ impl Grpc {
         call: Call<Incoming>,
         read: Read,
         write: impl FnOnce(&Request, &Answer<'_>) -> T + Send,
-        occasion: Occasion,
+        context: DecideContext,
     ) -> Response<ResponseBody> {
         let encoding = Encoding::of(call.headers());
-        let arriving = Arriving::new(call.into_body(), self.budgets.slow_messages.clone());
+        let arriving = BoundedBody::new(call.into_body(), self.budgets.slow_messages.clone());
         let message = match message::receive(arriving, encoding).await {
             Ok(message) => message,
             Err(status) => return status.into_http(),
@@ -139,7 +139,7 @@ impl Grpc {
         let request = read(&message, &self.bounds);
         // The request has copied the bytes it needs.
         drop(message);
-        match self.service.answer(request, occasion, write).await {
+        match self.service.answer(request, context, write).await {
             Ok(answer) => message::respond(&answer),
             Err(error) => status_of(error).into_http(),
         }
@@ -159,8 +159,8 @@ fn status_of(error: DecideError) -> Status {
             StoreError::Unavailable(_)
             | StoreError::Lost(_)
             | StoreError::Refused(_)
-            | StoreError::Broken(_)
-            | StoreError::Garbled(_)
+            | StoreError::WrongType(_)
+            | StoreError::BadReply(_)
             | StoreError::Clustered,
         ) => Status::unavailable("the store cannot decide; the server's log says why"),
     }

@@ -53,7 +53,7 @@ static HASHER: LazyLock<SipHasher13> = LazyLock::new(|| {
 
 /// What the keys of one process have in common.
 #[derive(Clone, Debug)]
-pub struct Spelling {
+pub struct KeyFormat {
     /// What they begin with: `tg`, or what a replay chose.
     pub prefix: String,
     /// What values are hashed under; without one they stand as they are.
@@ -63,21 +63,21 @@ pub struct Spelling {
 /// What stands before the path in the keys of one domain, spelled once, when its rules load; and
 /// what values are hashed under.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct KeyPrefix {
     bytes: Box<[u8]>,
     secret: Option<KeySecret>,
 }
 
-impl Spelling {
+impl KeyFormat {
     /// Keys that begin with `prefix`, of values as they are.
     pub fn readable(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), secret: None }
     }
 }
 
-impl Head {
+impl KeyPrefix {
     /// The head of a domain's keys.
-    pub fn of(spelling: &Spelling, domain: &str) -> Self {
+    pub fn of(spelling: &KeyFormat, domain: &str) -> Self {
         let mut head = Buffer::from_slice(spelling.prefix.as_bytes());
         head.extend_from_slice(b":{");
         push_text(&mut head, domain, false);
@@ -87,9 +87,9 @@ impl Head {
 
 /// What stands behind the path in the keys of one limit: spelled once, when the limit loads.
 #[derive(Clone, Debug)]
-pub struct Tail(SmallVec<[u8; 24]>);
+pub struct KeySuffix(SmallVec<[u8; 24]>);
 
-impl Tail {
+impl KeySuffix {
     /// The tail for a limit; `ordinal` tells limits of one rule with the same algorithm and
     /// period apart.
     pub fn of(limit: &Limit, ordinal: u8) -> Self {
@@ -112,9 +112,9 @@ impl Tail {
 
 /// What a counter counts: the parts that a key is spelled from.
 #[derive(Clone, Copy, Debug)]
-pub struct Counter<'a, E> {
+pub struct KeyParts<'a, E> {
     /// Prefix, domain and secret.
-    pub head: &'a Head,
+    pub head: &'a KeyPrefix,
     /// Entries whose values choose the slot, where the path has all of them.
     pub slot_by: &'a [String],
     /// The path of entries asked about, (key, value) in order.
@@ -122,10 +122,10 @@ pub struct Counter<'a, E> {
     /// By place in the path: the wildcard that stands for every value.
     pub shared: &'a [Option<Box<str>>],
     /// The limit's algorithm and period.
-    pub tail: &'a Tail,
+    pub tail: &'a KeySuffix,
 }
 
-impl<E> Counter<'_, E> {
+impl<E> KeyParts<'_, E> {
     fn shared_at(&self, at: usize) -> Option<&str> {
         self.shared.get(at)?.as_deref()
     }
@@ -135,7 +135,7 @@ type Buffer = SmallVec<[u8; INLINE_BYTES]>;
 
 impl Key {
     /// Spells the key of a counter.
-    pub fn of<'a, E>(counter: &Counter<'a, E>) -> Self
+    pub fn of<'a, E>(counter: &KeyParts<'a, E>) -> Self
     where
         E: Iterator<Item = (&'a str, &'a str)> + Clone,
     {
@@ -194,7 +194,7 @@ impl fmt::Debug for Key {
 }
 
 /// The entries that choose the slot, where the path has all of them.
-fn push_slot<'a, E>(key: &mut Buffer, counter: &Counter<'a, E>)
+fn push_slot<'a, E>(key: &mut Buffer, counter: &KeyParts<'a, E>)
 where
     E: Iterator<Item = (&'a str, &'a str)> + Clone,
 {
@@ -209,7 +209,7 @@ where
 
 /// The entries; a path too long for a key as `#` and its hash, which no path as it is looks like,
 /// for that has a `=`.
-fn push_path<'a, E>(key: &mut Buffer, counter: &Counter<'a, E>)
+fn push_path<'a, E>(key: &mut Buffer, counter: &KeyParts<'a, E>)
 where
     E: Iterator<Item = (&'a str, &'a str)> + Clone,
 {
@@ -231,7 +231,7 @@ where
 fn push_entry<E>(
     key: &mut Buffer,
     (name, value): (&str, &str),
-    counter: &Counter<'_, E>,
+    counter: &KeyParts<'_, E>,
     at: usize,
 ) {
     push_text(key, name, true);

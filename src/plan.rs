@@ -1,5 +1,5 @@
-//! From a request and the rules in force to what the store is asked: a [`Matched`] for each limit
-//! that a descriptor meets, and one [`Ask`] for each counter.
+//! From a request and the rules in force to what the store is asked: a [`MatchedLimit`] for each limit
+//! that a descriptor meets, and one [`CounterRequest`] for each counter.
 //!
 //! Where several descriptors name the same counter their hits add up and are tested as one, so
 //! that no request passes by splitting itself. A limit that another one of the request replaces
@@ -7,9 +7,9 @@
 
 use smallvec::SmallVec;
 
-use crate::decide::{Ask, Mode};
+use crate::decide::{CounterRequest, Mode};
 use crate::decision::Enforcement;
-use crate::key::{Counter, Group, Head, Key, Tail};
+use crate::key::{Group, Key, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::{HITS_MAX, Limit, RUN_COST_MAX};
 use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Role, Rule, RuleLimit};
@@ -24,7 +24,7 @@ const LIMITS_MAX: usize = 1_024;
 
 /// A limit that a descriptor met.
 #[derive(Clone, Copy, Debug)]
-pub struct Matched<'r> {
+pub struct MatchedLimit<'r> {
     /// Index into the request's descriptors.
     pub descriptor: usize,
     /// Where the limit comes from.
@@ -32,7 +32,7 @@ pub struct Matched<'r> {
     /// What the limit does to the request where the hits do not fit.
     pub enforcement: Enforcement,
     /// Index into the plan's asks; none for an unlimited rule.
-    pub ask: Option<usize>,
+    pub counter: Option<usize>,
 }
 
 /// Where a limit comes from.
@@ -69,14 +69,14 @@ impl<'r> Origin<'r> {
 #[derive(Debug)]
 pub struct Plan<'r> {
     /// The limits met, in the descriptors' order.
-    pub matched: Vec<Matched<'r>>,
+    pub matched: Vec<MatchedLimit<'r>>,
     /// The counters, each once.
-    pub asks: Vec<Ask>,
+    pub counters: Vec<CounterRequest>,
 }
 
 /// A plan while descriptors are added to it.
-struct Draft<'a, 'r> {
-    head: &'a Head,
+struct PlanBuilder<'a, 'r> {
+    head: &'a KeyPrefix,
     domain: &'r Domain,
     plan: Plan<'r>,
     groups: Groups<'a>,
@@ -92,17 +92,22 @@ impl<'r> Plan<'r> {
     /// # Errors
     /// Two descriptors bring different limits for one counter, or the limits met are too many or cost
     /// too much.
-    pub fn of(request: &Request, domain: &'r Domain, head: &Head) -> Result<Self, RequestError> {
+    pub fn of(
+        request: &Request,
+        domain: &'r Domain,
+        head: &KeyPrefix,
+    ) -> Result<Self, RequestError> {
         let descriptors = request.descriptors();
         // Mostly one limit each.
         let count = descriptors.len();
-        let plan = Self { matched: Vec::with_capacity(count), asks: Vec::with_capacity(count) };
+        let plan = Self { matched: Vec::with_capacity(count), counters: Vec::with_capacity(count) };
         let replaced = replaced(request, domain);
-        let mut draft = Draft { head, domain, plan, groups: Groups::default(), replaced, cost: 0 };
+        let mut builder =
+            PlanBuilder { head, domain, plan, groups: Groups::default(), replaced, cost: 0 };
         for (at, descriptor) in descriptors.enumerate() {
-            draft.add(at, &descriptor)?;
+            builder.add(at, &descriptor)?;
         }
-        Ok(draft.plan)
+        Ok(builder.plan)
     }
 }
 
@@ -117,50 +122,55 @@ fn replaced<'r>(request: &Request, domain: &'r Domain) -> SmallVec<[&'r str; 8]>
     rules.flat_map(Rule::replaces).collect()
 }
 
-impl<'a, 'r> Draft<'a, 'r> {
+impl<'a, 'r> PlanBuilder<'a, 'r> {
     fn add(&mut self, at: usize, descriptor: &Descriptor<'a>) -> Result<(), RequestError> {
         let rule = self.domain.find(descriptor.entries);
         if let Some(limit) = descriptor.limit {
             let limit =
                 if self.domain.switches().count_rejected { limit.into_counted() } else { *limit };
-            let tail = Tail::of(&limit, 0);
-            let counter = self.counter(descriptor, &[], &tail);
-            return self.push(at, descriptor, &counter, Origin::Override(rule, limit));
+            let tail = KeySuffix::of(&limit, 0);
+            let key_parts = self.key_parts(descriptor, &[], &tail);
+            return self.push(at, descriptor, &key_parts, Origin::Override(rule, limit));
         }
         let Some(rule) = rule else { return Ok(()) };
         if rule.unlimited().is_some() {
             let (origin, enforcement) = (Origin::Unlimited(rule), Enforcement::Enforced);
-            self.plan.matched.push(Matched { descriptor: at, origin, enforcement, ask: None });
+            self.plan.matched.push(MatchedLimit {
+                descriptor: at,
+                origin,
+                enforcement,
+                counter: None,
+            });
         }
         for limit in rule.limits() {
             if limit.given_name().is_some_and(|name| self.replaced.contains(&name)) {
                 continue;
             }
-            let counter = self.counter(descriptor, rule.shared(), limit.key_tail());
-            self.push(at, descriptor, &counter, Origin::Rule(rule, limit))?;
+            let key_parts = self.key_parts(descriptor, rule.shared(), limit.key_suffix());
+            self.push(at, descriptor, &key_parts, Origin::Rule(rule, limit))?;
         }
         Ok(())
     }
 
-    fn counter<'c>(
+    fn key_parts<'c>(
         &self,
         descriptor: &Descriptor<'c>,
         shared: &'c [Option<Box<str>>],
-        tail: &'c Tail,
-    ) -> Counter<'c, Entries<'c>>
+        tail: &'c KeySuffix,
+    ) -> KeyParts<'c, Entries<'c>>
     where
         'a: 'c,
         'r: 'c,
     {
         let (head, slot_by) = (self.head, self.domain.slot_by());
-        Counter { head, slot_by, entries: descriptor.entries, shared, tail }
+        KeyParts { head, slot_by, entries: descriptor.entries, shared, tail }
     }
 
     fn push(
         &mut self,
         at: usize,
         descriptor: &Descriptor<'a>,
-        counter: &Counter<'_, Entries<'_>>,
+        key_parts: &KeyParts<'_, Entries<'_>>,
         origin: Origin<'r>,
     ) -> Result<(), RequestError> {
         if self.plan.matched.len() >= LIMITS_MAX {
@@ -168,30 +178,41 @@ impl<'a, 'r> Draft<'a, 'r> {
             return Err(RequestError { field: "descriptors".to_owned(), message });
         }
         let Some(&limit) = origin.limit() else { return Ok(()) };
-        let key = Key::of(counter).in_group(self.group(&origin));
+        let key = Key::of(key_parts).in_group(self.group(&origin));
         let enforcement = Enforcement::Enforced;
-        let mut ask = Ask { key, limit, hits: descriptor.hits, mode: descriptor.mode, enforcement };
+        let mut counter = CounterRequest {
+            key,
+            limit,
+            hits: descriptor.hits,
+            mode: descriptor.mode,
+            enforcement,
+        };
         let role = self.role(&origin);
         // Mostly a handful: a scan beats a table.
-        let same = self.plan.asks.iter().position(|other| other.key == ask.key);
+        let same = self.plan.counters.iter().position(|other| other.key == counter.key);
         let index = if let Some(index) = same {
-            let other = &mut self.plan.asks[index];
+            let other = &mut self.plan.counters[index];
             if !enforces(other.enforcement, role) {
                 return Err(contradicts(at));
             }
-            add(other, &ask, at)?;
+            add(other, &counter, at)?;
             index
         } else {
-            ask.enforcement = self.groups.enforcement(role, at, descriptor.entries)?;
+            counter.enforcement = self.groups.enforcement(role, at, descriptor.entries)?;
             self.cost += limit.run_cost();
             if self.cost > RUN_COST_MAX {
                 return Err(too_costly());
             }
-            self.plan.asks.push(ask);
-            self.plan.asks.len() - 1
+            self.plan.counters.push(counter);
+            self.plan.counters.len() - 1
         };
-        let enforcement = self.plan.asks[index].enforcement;
-        self.plan.matched.push(Matched { descriptor: at, origin, enforcement, ask: Some(index) });
+        let enforcement = self.plan.counters[index].enforcement;
+        self.plan.matched.push(MatchedLimit {
+            descriptor: at,
+            origin,
+            enforcement,
+            counter: Some(index),
+        });
         Ok(())
     }
 
@@ -239,22 +260,26 @@ fn contradicts(at: usize) -> RequestError {
 }
 
 /// Adds up the hits of two asks of one counter; given back counts against taken.
-fn add(ask: &mut Ask, other: &Ask, at: usize) -> Result<(), RequestError> {
-    if ask.limit != other.limit {
+fn add(
+    counter: &mut CounterRequest,
+    other: &CounterRequest,
+    at: usize,
+) -> Result<(), RequestError> {
+    if counter.limit != other.limit {
         return Err(contradicts(at));
     }
-    let signed = |ask: &Ask| {
-        let hits = i64::try_from(ask.hits).unwrap_or(i64::MAX);
-        if ask.mode == Mode::Refund { -hits } else { hits }
+    let signed = |counter: &CounterRequest| {
+        let hits = i64::try_from(counter.hits).unwrap_or(i64::MAX);
+        if counter.mode == Mode::Refund { -hits } else { hits }
     };
-    let sum = signed(ask) + signed(other);
-    let gives_back = ask.mode == Mode::Refund || other.mode == Mode::Refund;
-    ask.mode = match ask.mode {
+    let sum = signed(counter) + signed(other);
+    let gives_back = counter.mode == Mode::Refund || other.mode == Mode::Refund;
+    counter.mode = match counter.mode {
         Mode::Peek => Mode::Peek,
         // What is taken and given back at once needs no room.
         _ if sum < 0 || sum == 0 && gives_back => Mode::Refund,
         Mode::Take | Mode::Refund => Mode::Take,
     };
-    ask.hits = sum.unsigned_abs().min(HITS_MAX);
+    counter.hits = sum.unsigned_abs().min(HITS_MAX);
     Ok(())
 }

@@ -37,7 +37,7 @@ pub struct Request {
     text: String,
     domain: Span,
     entries: Vec<Entry>,
-    descriptors: Vec<DescriptorHead>,
+    descriptors: Vec<DescriptorRange>,
     /// Limits that it brings, by their descriptor's index.
     limits: Vec<(usize, Limit)>,
     /// What a descriptor takes that names no hits.
@@ -60,7 +60,7 @@ struct Entry {
 
 /// What a request holds of a descriptor.
 #[derive(Clone, Debug)]
-struct DescriptorHead {
+struct DescriptorRange {
     /// Its entries are those from here to the next descriptor's.
     first_entry: u32,
     hits: Option<u64>,
@@ -127,7 +127,7 @@ impl Request {
     /// Whether some descriptor gives hits back and none takes any. Those of 0 hits then do not ask
     /// for room either: a refund is never rejected.
     fn only_gives_back(&self) -> bool {
-        let takes = |head: &DescriptorHead| !head.refund && head.hits.unwrap_or(self.hits) > 0;
+        let takes = |head: &DescriptorRange| !head.refund && head.hits.unwrap_or(self.hits) > 0;
         self.mode == Mode::Take
             && self.descriptors.iter().any(|head| head.refund)
             && !self.descriptors.iter().any(takes)
@@ -142,7 +142,7 @@ impl Request {
     pub(crate) fn descriptor(&self, at: usize) -> Descriptor<'_> {
         let place = &self.descriptors[at];
         let last =
-            self.descriptors.get(at + 1).map_or(self.entries.len(), DescriptorHead::first_entry);
+            self.descriptors.get(at + 1).map_or(self.entries.len(), DescriptorRange::first_entry);
         let takes = if place.refund { Mode::Refund } else { Mode::Take };
         Descriptor {
             entries: Entries { text: &self.text, rest: &self.entries[place.first_entry()..last] },
@@ -153,7 +153,7 @@ impl Request {
     }
 }
 
-impl DescriptorHead {
+impl DescriptorRange {
     const fn first_entry(&self) -> usize {
         self.first_entry as usize
     }
@@ -177,12 +177,12 @@ impl<'a> Iterator for Entries<'a> {
 
 /// A request in the making: what is pushed is checked against the bounds.
 #[derive(Debug)]
-pub struct Draft<'b> {
+pub struct RequestBuilder<'b> {
     request: Request,
     bounds: &'b Bounds,
 }
 
-impl<'b> Draft<'b> {
+impl<'b> RequestBuilder<'b> {
     /// An empty request whose text will take about `text_bytes`.
     pub fn new(text_bytes: usize, bounds: &'b Bounds) -> Self {
         let request = Request {
@@ -227,7 +227,7 @@ impl<'b> Draft<'b> {
             return refuse("descriptors", format!("are over the most, {max}"));
         }
         let first_entry = u32::try_from(self.request.entries.len()).unwrap_or(u32::MAX);
-        let place = DescriptorHead { first_entry, hits, refund: false };
+        let place = DescriptorRange { first_entry, hits, refund: false };
         self.request.descriptors.push(place);
         Ok(())
     }
@@ -238,7 +238,7 @@ impl<'b> Draft<'b> {
     /// There are too many, its key is empty, or a text is too long.
     pub fn entry(&mut self, key: &str, value: &str) -> Result<(), RequestError> {
         let at = self.request.descriptors.len().saturating_sub(1);
-        let first = self.request.descriptors.last().map_or(0, DescriptorHead::first_entry);
+        let first = self.request.descriptors.last().map_or(0, DescriptorRange::first_entry);
         let entry = self.request.entries.len() - first;
         if entry >= self.bounds.entries_max {
             let max = self.bounds.entries_max;

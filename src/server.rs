@@ -9,8 +9,8 @@ mod health;
 mod lifecycle;
 mod listen;
 mod pages;
-mod parts;
 mod reload;
+mod shared;
 mod socket;
 mod stream;
 mod tls;
@@ -32,7 +32,7 @@ use crate::body::ARRIVAL_MAX;
 use crate::clock::{Clock, Stopwatch, SystemClock};
 use crate::follow::Control;
 use crate::grpc::CallBudgets;
-use crate::grpc::calls::{CALL_BYTES, LOOKS_MAX};
+use crate::grpc::calls::{CALL_BYTES, SWEEPS_MAX};
 use crate::grpc::routes::Routes;
 use crate::http;
 use crate::memory_budget::MemoryBudget;
@@ -40,13 +40,13 @@ use crate::metrics::{Metrics, Shed};
 use crate::rules::parse::{Files, rules_of};
 use crate::service::{Load, Rules, Service};
 use crate::settings::{Address, Connections, Serve};
-use connection::Terms;
-use health::Tick;
+use connection::ConnectionOptions;
+use health::Maintenance;
 use lifecycle::{Lifecycle, Phase, PhaseWatch};
 use listen::Acceptor;
 use pages::Answers;
-use parts::{CONNECT_MAX, Parts, Stores};
 use reload::Reload;
+use shared::{CONNECT_MAX, SharedState, Stores};
 use worker::Worker;
 
 /// How long the shutdown waits for the collector of traces.
@@ -64,8 +64,8 @@ const OPEN_CALLS_MAX: usize = 64 << 20;
 /// The interval of sweeps over open calls, to which the time that a call may wait for the store is
 /// added. A call must not reach its last sweep before its message had [`ARRIVAL_MAX`] to arrive.
 /// The first sweep may come at once.
-const LOOK: Duration = Duration::from_secs(1);
-const _: () = assert!(LOOK.as_secs() * (LOOKS_MAX as u64 - 1) > ARRIVAL_MAX.as_secs());
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const _: () = assert!(SWEEP_INTERVAL.as_secs() * (SWEEPS_MAX as u64 - 1) > ARRIVAL_MAX.as_secs());
 
 /// The longest message of a health or reflection call, in bytes.
 const ASIDE_BYTES_MAX: usize = 4 << 10;
@@ -76,7 +76,7 @@ pub struct Bound {
     http: Acceptor,
     admin: Option<TcpListener>,
     service: Arc<Service>,
-    parts: Arc<Parts>,
+    shared: Arc<SharedState>,
     reload: Reload,
     /// Dropped last, because it flushes the log.
     _log_guard: Option<WorkerGuard>,
@@ -101,22 +101,31 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = Reload::start(&settings, &files, Arc::clone(&rules), metrics.clone());
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
-    let (log, log_guard) = parts::decision_log(&settings.log, &metrics).unzip();
+    let (log, log_guard) = shared::decision_log(&settings.log, &metrics).unzip();
     let slow_messages = MemoryBudget::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
     let open_calls = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
     let open_calls = MemoryBudget::new(open_calls, metrics.shed(Shed::OpenCalls).clone());
     let (budgets, connections) = (CallBudgets { slow_messages, open_calls }, grpc.connections());
-    let tracing = parts::tracing(&settings.traces, &metrics)?;
-    let parts =
-        Parts { settings, rules, metrics, stores, in_flight, budgets, connections, log, tracing };
-    let parts = Arc::new(parts);
-    let service = Arc::new(parts.service()?);
+    let tracing = shared::tracing(&settings.traces, &metrics)?;
+    let shared = SharedState {
+        settings,
+        rules,
+        metrics,
+        stores,
+        in_flight,
+        budgets,
+        connections,
+        log,
+        tracing,
+    };
+    let shared = Arc::new(shared);
+    let service = Arc::new(shared.service()?);
     // A reachable store connects within this time. Without one, the service starts too.
     let _ = service.store().connected(CONNECT_MAX).await;
     if let Some(warning) = service.store().warning().await {
         tracing::warn!("{warning}");
     }
-    Ok(Bound { grpc, http, admin, service, parts, reload, _log_guard: log_guard })
+    Ok(Bound { grpc, http, admin, service, shared, reload, _log_guard: log_guard })
 }
 
 impl Bound {
@@ -150,22 +159,22 @@ impl Bound {
         let (reporter, health) = tonic_health::server::health_reporter();
         let (life, follow) = Lifecycle::new();
         // Health is set before the first call can arrive.
-        let tick = Tick::start(Arc::clone(&self.service), reporter).await;
-        let workers = start_workers(&self.parts, &health, &follow).await?;
+        let tick = Maintenance::start(Arc::clone(&self.service), reporter).await;
+        let workers = start_workers(&self.shared, &health, &follow).await?;
         let admin = self.admin.map(|admin| {
-            let (service, bounds) = (Arc::clone(&self.service), self.parts.settings.bounds());
+            let (service, bounds) = (Arc::clone(&self.service), self.shared.settings.bounds());
             let end = follow.clone().until(Phase::Stopping);
             tokio::spawn(admin::serve(admin, service, bounds, end))
         });
-        let pages = self.parts.pages(Arc::clone(&self.service), is_leaving(&follow));
+        let pages = self.shared.pages(Arc::clone(&self.service), is_leaving(&follow));
         let router = http::router(Arc::new(pages));
         let unread =
-            MemoryBudget::new(UNREAD_PAGES_MAX, self.parts.metrics.shed(Shed::Pages).clone());
+            MemoryBudget::new(UNREAD_PAGES_MAX, self.shared.metrics.shed(Shed::Pages).clone());
         let answers =
-            Answers { router, messages: self.parts.budgets.slow_messages.clone(), unread };
+            Answers { router, messages: self.shared.budgets.slow_messages.clone(), unread };
         let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
-        let Connections { drain_delay, drain_timeout, .. } = self.parts.settings.connections;
+        let Connections { drain_delay, drain_timeout, .. } = self.shared.settings.connections;
         {
             let mut dealing = pin!(deal(&self.grpc, &workers));
             tokio::select! {
@@ -198,7 +207,7 @@ impl Bound {
             tracing::warn!("calls were still in flight after {drain_timeout:?}; they are cut off");
         }
         self.service.store().settle().await;
-        if let Some(tracing) = self.parts.tracing.clone() {
+        if let Some(tracing) = self.shared.tracing.clone() {
             let left = drain_timeout.saturating_sub(watch.elapsed());
             tracing.end(left.min(FLUSH_MAX)).await;
         }
@@ -222,18 +231,19 @@ fn is_leaving(follow: &PhaseWatch) -> http::IsLeaving {
 }
 
 async fn start_workers(
-    parts: &Arc<Parts>,
+    shared: &Arc<SharedState>,
     health: &HealthServer<impl Health>,
     follow: &PhaseWatch,
 ) -> Result<Vec<Worker>, String> {
-    let look = LOOK + 2 * parts.settings.store_timeout;
-    let terms = Terms { age_max: parts.settings.connections.max_connection_age, look };
+    let sweep = SWEEP_INTERVAL + 2 * shared.settings.store_timeout;
+    let options =
+        ConnectionOptions { age_max: shared.settings.connections.max_connection_age, sweep };
     let mut workers = Vec::new();
     let mut ready = Vec::new();
-    for number in 0..parts.settings.threads() {
-        let (parts, health) = (Arc::clone(parts), health.clone());
+    for number in 0..shared.settings.threads() {
+        let (shared, health) = (Arc::clone(shared), health.clone());
         let prepare = async move || {
-            let grpc = parts.grpc().await?;
+            let grpc = shared.grpc().await?;
             let reflection = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
@@ -248,7 +258,7 @@ async fn start_workers(
             let reflection = reflection.max_decoding_message_size(ASIDE_BYTES_MAX);
             Ok(Routes { grpc: Arc::new(grpc), health, reflection })
         };
-        let (worker, prepared) = Worker::start(number, terms, follow.clone(), prepare)
+        let (worker, prepared) = Worker::start(number, options, follow.clone(), prepare)
             .map_err(|error| format!("a thread to serve on: {error}"))?;
         workers.push(worker);
         ready.push(prepared);

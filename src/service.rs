@@ -10,10 +10,10 @@ use crate::decision::{Decision, LimitResult, Source};
 use crate::limit::Limit;
 use crate::metrics::top;
 use crate::metrics::{Metrics, Shed};
-use crate::plan::{Matched, Origin, Plan};
+use crate::plan::{MatchedLimit, Origin, Plan};
 use crate::request::{Request, RequestError};
 use crate::rules::{Domain, OnStoreFailure};
-use crate::store::{Occasion, Store, StoreError};
+use crate::store::{DecideContext, Store, StoreError};
 use crate::trace::Tracing;
 
 mod answer;
@@ -148,7 +148,7 @@ impl Service {
     pub async fn answer<T>(
         &self,
         request: Result<Request, RequestError>,
-        occasion: Occasion,
+        context: DecideContext,
         write: impl FnOnce(&Request, &Answer<'_>) -> T,
     ) -> Result<T, DecideError> {
         let answer = async {
@@ -156,7 +156,7 @@ impl Service {
             let _permit =
                 self.in_flight.try_acquire().map_err(|_none_left| DecideError::Overloaded)?;
             let snapshot = self.snapshot();
-            let answer = self.decide(&snapshot, &request, occasion).await?;
+            let answer = self.decide(&snapshot, &request, context).await?;
             Ok(write(&request, &answer))
         };
         answer.await.inspect_err(|error| self.count_failure(error))
@@ -181,14 +181,14 @@ impl Service {
         &self,
         snapshot: &'s Snapshot,
         request: &Request,
-        occasion: Occasion,
+        context: DecideContext,
     ) -> Result<Answer<'s>, DecideError> {
         let watch = Stopwatch::start();
         let Some(log) = &self.log else {
-            return self.decide_since(watch, snapshot, request, occasion).await;
+            return self.decide_since(watch, snapshot, request, context).await;
         };
-        let span = occasion.span.clone();
-        let answer = self.decide_since(watch, snapshot, request, occasion).await;
+        let span = context.span.clone();
+        let answer = self.decide_since(watch, snapshot, request, context).await;
         if !request.only_reads() {
             log.tell(request, answer.as_ref(), (watch.elapsed(), span.as_deref()));
         }
@@ -200,7 +200,7 @@ impl Service {
         watch: Stopwatch,
         snapshot: &'s Snapshot,
         request: &Request,
-        occasion: Occasion,
+        context: DecideContext,
     ) -> Result<Answer<'s>, DecideError> {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
             if !request.only_reads() {
@@ -209,14 +209,14 @@ impl Service {
             self.metrics.decision_seconds.record(watch.elapsed());
             return Ok(Answer::without_limits());
         };
-        let Plan { matched, asks } =
+        let Plan { matched, counters } =
             snapshot.plan(domain, request).map_err(DecideError::Request)?;
-        let decision = if asks.is_empty() {
+        let decision = if counters.is_empty() {
             Decision::without_limits()
         } else {
             let policy = self.on_store_failure.of(domain);
-            let occasion = occasion.spreading(!domain.slot_by().is_empty());
-            self.store.decide(asks, policy, occasion).await.map_err(DecideError::Store)?
+            let context = context.spreading(!domain.slot_by().is_empty());
+            self.store.decide(counters, policy, context).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {
             self.count(snapshot, request, domain, &matched, &decision);
@@ -238,12 +238,13 @@ impl Service {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
             return Ok(Answer::without_limits());
         };
-        let Plan { matched, asks } =
+        let Plan { matched, counters } =
             snapshot.plan(domain, request).map_err(DecideError::Request)?;
-        if asks.is_empty() {
+        if counters.is_empty() {
             return Ok(Answer::without_limits());
         }
-        let decision = self.store.decide(asks, OnStoreFailure::Error, Occasion::now()).await;
+        let decision =
+            self.store.decide(counters, OnStoreFailure::Error, DecideContext::now()).await;
         Ok(Answer::of(domain, &matched, &decision.map_err(DecideError::Store)?))
     }
 
@@ -252,7 +253,7 @@ impl Service {
         snapshot: &Snapshot,
         request: &Request,
         domain: &Domain,
-        matched: &[Matched<'_>],
+        matched: &[MatchedLimit<'_>],
         decision: &Decision,
     ) {
         snapshot.metrics.count_decision(Some(domain.id()), decision.allowed, decision.source);
@@ -283,8 +284,8 @@ impl Service {
 }
 
 /// What came of one limit's test, and whether the limit is then nearly used up.
-fn result(matched: &Matched<'_>, decision: &Decision) -> (LimitResult, bool) {
-    let Some(status) = matched.ask.map(|ask| &decision.statuses[ask]) else {
+fn result(matched: &MatchedLimit<'_>, decision: &Decision) -> (LimitResult, bool) {
+    let Some(status) = matched.counter.map(|counter| &decision.statuses[counter]) else {
         return (LimitResult::Allowed, false);
     };
     let capacity = matched.origin.limit().map_or(0, Limit::capacity);

@@ -36,7 +36,7 @@ use self::values::{
     policy, replicas, series_max, threads_max,
 };
 use crate::envoy::{Headers, Style};
-use crate::key::{KeySecret, Spelling};
+use crate::key::{KeyFormat, KeySecret};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::secret_file;
@@ -215,14 +215,14 @@ impl Serve {
     ///
     /// # Errors
     /// The file has no usable secret. The message names the flag.
-    pub fn spelling(&self) -> Result<Spelling, String> {
+    pub fn spelling(&self) -> Result<KeyFormat, String> {
         let path = self.key_secret_file.as_ref();
         let secret = path.map(|path| {
             let secret = secret_file::read(path)?;
             KeySecret::of(&secret).map_err(|what| format!("{}: {what}", path.display()))
         });
         let secret = secret.transpose().map_err(|error| format!("--key-secret-file {error}"))?;
-        Ok(Spelling { secret, ..Spelling::readable("tg") })
+        Ok(KeyFormat { secret, ..KeyFormat::readable("tg") })
     }
 
     /// Optional parts of answers to Envoy.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decide::Ask;
+use crate::decide::CounterRequest;
 use crate::decision::Decision;
 use crate::rules::OnStoreFailure;
 use crate::trace::Parent;
@@ -28,9 +28,9 @@ pub enum StoreError {
     /// It answered with an error: nothing was taken, but see [`StoreError::may_have_taken`].
     Refused(String),
     /// A key holds what is no state: nothing was taken.
-    Broken(String),
+    WrongType(String),
     /// Its answer could not be read: the hits may have been taken.
-    Garbled(String),
+    BadReply(String),
     /// `--store` names a node of a cluster as if it were a server by itself: nothing was taken.
     Clustered,
 }
@@ -75,7 +75,11 @@ impl StoreError {
         let of_the_server = CODES.iter().any(|(code, _)| details.contains(code));
         // Redis 6.2 wraps what a script met in the same words, whatever it is.
         let in_the_script = details.contains("WRONGTYPE") || details.contains("user_script");
-        if in_the_script && !of_the_server { Self::Broken(details) } else { Self::Refused(details) }
+        if in_the_script && !of_the_server {
+            Self::WrongType(details)
+        } else {
+            Self::Refused(details)
+        }
     }
 
     /// The value of the metric label `kind`.
@@ -88,8 +92,8 @@ impl StoreError {
                 let code = CODES.iter().find(|(code, _)| why.contains(code));
                 code.map_or("refused", |(_, kind)| kind)
             }
-            Self::Broken(_) => "broken",
-            Self::Garbled(_) => "garbled",
+            Self::WrongType(_) => "broken",
+            Self::BadReply(_) => "garbled",
             Self::Clustered => "clustered",
         }
     }
@@ -102,8 +106,8 @@ impl StoreError {
             Self::Unavailable(details)
             | Self::Lost(details)
             | Self::Refused(details)
-            | Self::Broken(details)
-            | Self::Garbled(details) => details,
+            | Self::WrongType(details)
+            | Self::BadReply(details) => details,
         }
     }
 
@@ -115,11 +119,11 @@ impl StoreError {
     /// Whether the hits may have been taken all the same.
     pub fn may_have_taken(&self) -> bool {
         match self {
-            Self::Timeout | Self::Lost(_) | Self::Garbled(_) => true,
+            Self::Timeout | Self::Lost(_) | Self::BadReply(_) => true,
             // The client closes a connection that said the first, and every run under way there gets it.
             // The second may be of any of the commands of a run, and those before it have written.
             Self::Refused(_) => matches!(self.kind(), "clusterdown" | "noperm"),
-            Self::Unavailable(_) | Self::Broken(_) | Self::Clustered => false,
+            Self::Unavailable(_) | Self::WrongType(_) | Self::Clustered => false,
         }
     }
 
@@ -127,7 +131,7 @@ impl StoreError {
     /// other requests can be decided by themselves.
     pub fn may_concern_one_request(&self) -> bool {
         match self {
-            Self::Broken(_) => true,
+            Self::WrongType(_) => true,
             Self::Refused(why) => match self.kind() {
                 // They come at the first write, which a rejected request does not make. What a server
                 // lacks then, it lacks from the start of a run to its end.
@@ -140,7 +144,7 @@ impl StoreError {
             Self::Timeout
             | Self::Unavailable(_)
             | Self::Lost(_)
-            | Self::Garbled(_)
+            | Self::BadReply(_)
             | Self::Clustered => false,
         }
     }
@@ -158,7 +162,7 @@ impl StoreError {
                 self.kind(),
                 "readonly" | "loading" | "masterdown" | "clusterdown" | "busy" | "noauth"
             ),
-            Self::Broken(_) | Self::Garbled(_) | Self::Clustered => false,
+            Self::WrongType(_) | Self::BadReply(_) | Self::Clustered => false,
         }
     }
 }
@@ -170,8 +174,8 @@ impl fmt::Display for StoreError {
             Self::Unavailable(why) => write!(f, "the store cannot be reached: {why}"),
             Self::Lost(why) => write!(f, "the connection to the store broke: {why}"),
             Self::Refused(why) => write!(f, "the store refused: {why}"),
-            Self::Broken(why) => write!(f, "a key holds what is no state: {why}"),
-            Self::Garbled(what) => write!(f, "the store's answer cannot be read: {what}"),
+            Self::WrongType(why) => write!(f, "a key holds what is no state: {why}"),
+            Self::BadReply(what) => write!(f, "the store's answer cannot be read: {what}"),
             Self::Clustered => write!(f, "the store {CLUSTERED}"),
         }
     }
@@ -181,7 +185,7 @@ impl std::error::Error for StoreError {}
 
 /// When a decision is asked for, and what traces it.
 #[derive(Clone, Debug, Default)]
-pub struct Occasion {
+pub struct DecideContext {
     /// The moment of a replay; else it is the store's own time.
     pub at_ms: Option<u64>,
     /// Where spans of script runs belong.
@@ -191,7 +195,7 @@ pub struct Occasion {
     pub spreads: bool,
 }
 
-impl Occasion {
+impl DecideContext {
     /// Now.
     pub const fn now() -> Self {
         Self { at_ms: None, span: None, spreads: false }
@@ -224,19 +228,19 @@ pub enum Store {
 }
 
 impl Store {
-    /// Decides over `asks`; by `policy` while the store cannot.
+    /// Decides over `counters`; by `policy` while the store cannot.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
     pub async fn decide(
         &self,
-        asks: Vec<Ask>,
+        counters: Vec<CounterRequest>,
         policy: OnStoreFailure,
-        occasion: Occasion,
+        context: DecideContext,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.decide(&asks, occasion.at_ms)),
-            Self::Redis(redis) => redis.decide(asks, policy, occasion).await,
+            Self::Memory(memory) => Ok(memory.decide(&counters, context.at_ms)),
+            Self::Redis(redis) => redis.decide(counters, policy, context).await,
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::clock::SystemClock;
-use crate::key::Spelling;
+use crate::key::KeyFormat;
 use crate::metrics::Metrics;
 use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
@@ -23,7 +23,7 @@ use crate::settings::{self, Simulate};
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared, deny};
-use crate::store::{Occasion, Store};
+use crate::store::{DecideContext, Store};
 use summary::Summary;
 use trace::Recorded;
 
@@ -60,7 +60,7 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {
         service: Service::new(
-            Arc::new(Rules::new(rules, Load::default(), &metrics, Spelling::readable(&prefix))),
+            Arc::new(Rules::new(rules, Load::default(), &metrics, KeyFormat::readable(&prefix))),
             store,
             // A decision that the store did not make is no result of a replay.
             FailurePolicy::Always(OnStoreFailure::Error),
@@ -154,7 +154,7 @@ impl Replay {
         let (request, at_ms) = Recorded::parse(line)?;
         let snapshot = self.service.snapshot();
         self.note_keys(&snapshot, &request)?;
-        let answer = self.service.decide(&snapshot, &request, Occasion::at(at_ms)).await;
+        let answer = self.service.decide(&snapshot, &request, DecideContext::at(at_ms)).await;
         let answer = answer.map_err(|error| error.to_string())?;
         match &mut self.summary {
             Some(summary) => {
@@ -172,7 +172,7 @@ impl Replay {
         }
         let Some(domain) = snapshot.rules.domain(request.domain()) else { return Ok(()) };
         let plan = snapshot.plan(domain, request).map_err(|error| error.to_string())?;
-        self.keys.extend(plan.asks.into_iter().map(|ask| ask.key.as_bytes().to_vec()));
+        self.keys.extend(plan.counters.into_iter().map(|counter| counter.key.as_bytes().to_vec()));
         Ok(())
     }
 

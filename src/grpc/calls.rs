@@ -22,24 +22,24 @@ const WATCHES_MAX: usize = 4;
 pub const CALL_BYTES: usize = 4 << 10;
 
 /// Sweeps that a call may stay open for; fewer when the budget is half used.
-pub const LOOKS_MAX: usize = 7;
-const LOOKS_MAX_PRESSED: usize = 2;
+pub const SWEEPS_MAX: usize = 7;
+const SWEEPS_MAX_PRESSED: usize = 2;
 
 /// The open calls of one connection. Only the thread of that connection uses it.
 #[derive(Debug)]
 pub struct Calls {
     budget: MemoryBudget,
     /// Sweeps so far.
-    look: AtomicUsize,
+    sweep: AtomicUsize,
     /// Open calls by the sweep before they began, modulo the array's length. No call stays open
     /// long enough to meet its own place again.
-    open: [AtomicUsize; LOOKS_MAX + 1],
+    open: [AtomicUsize; SWEEPS_MAX + 1],
     watches: AtomicUsize,
 }
 
 /// An open call. Dropping it ends the call.
 #[derive(Debug)]
-pub struct Open {
+pub struct OpenCall {
     calls: Arc<Calls>,
     kind: Kind,
     _reservation: Option<Reservation>,
@@ -54,9 +54,9 @@ enum Kind {
 
 /// A response body that keeps its call open until it is sent or dropped.
 #[derive(Debug)]
-pub struct Answered<B> {
+pub struct TrackedBody<B> {
     body: B,
-    _open: Open,
+    _open: OpenCall,
 }
 
 impl Calls {
@@ -64,32 +64,32 @@ impl Calls {
     pub fn new(budget: MemoryBudget) -> Self {
         Self {
             budget,
-            look: AtomicUsize::default(),
+            sweep: AtomicUsize::default(),
             open: Default::default(),
             watches: AtomicUsize::default(),
         }
     }
 
     /// Opens a short call; `None` if the budget is used up.
-    pub fn begin(self: &Arc<Self>) -> Option<Open> {
+    pub fn begin(self: &Arc<Self>) -> Option<OpenCall> {
         let reservation = self.budget.reserve(CALL_BYTES).ok()?;
         Some(self.open(Some(reservation)))
     }
 
     /// Opens a call that is refused. It reserves nothing.
-    pub fn begin_refusal(self: &Arc<Self>) -> Open {
+    pub fn begin_refusal(self: &Arc<Self>) -> OpenCall {
         self.open(None)
     }
 
-    fn open(self: &Arc<Self>, reservation: Option<Reservation>) -> Open {
-        let turn = self.look.load(Ordering::Relaxed) % self.open.len();
+    fn open(self: &Arc<Self>, reservation: Option<Reservation>) -> OpenCall {
+        let turn = self.sweep.load(Ordering::Relaxed) % self.open.len();
         self.open[turn].fetch_add(1, Ordering::Relaxed);
-        Open { calls: Arc::clone(self), kind: Kind::Call(turn), _reservation: reservation }
+        OpenCall { calls: Arc::clone(self), kind: Kind::Call(turn), _reservation: reservation }
     }
 
     /// Opens a long-lived stream; `None` if the connection has enough of them.
-    pub fn watch(self: &Arc<Self>) -> Option<Open> {
-        let watch = Open { calls: Arc::clone(self), kind: Kind::Watch, _reservation: None };
+    pub fn watch(self: &Arc<Self>) -> Option<OpenCall> {
+        let watch = OpenCall { calls: Arc::clone(self), kind: Kind::Watch, _reservation: None };
         // If it is one too many, dropping `watch` gives the place back.
         let before = self.watches.fetch_add(1, Ordering::Relaxed);
         (before < WATCHES_MAX).then_some(watch)
@@ -101,25 +101,25 @@ impl Calls {
     }
 
     /// Counts a sweep. Returns whether a call has been open for too many of them.
-    pub fn look_again(&self) -> bool {
-        let look = self.look.fetch_add(1, Ordering::Relaxed) + 1;
-        let looks_max = if self.budget.is_half_full() { LOOKS_MAX_PRESSED } else { LOOKS_MAX };
+    pub fn sweep_finds_stalled(&self) -> bool {
+        let sweep = self.sweep.fetch_add(1, Ordering::Relaxed) + 1;
+        let sweeps_max = if self.budget.is_half_full() { SWEEPS_MAX_PRESSED } else { SWEEPS_MAX };
         let is_open = |age: usize| {
-            let turn = (look + self.open.len() - age) % self.open.len();
+            let turn = (sweep + self.open.len() - age) % self.open.len();
             self.open[turn].load(Ordering::Relaxed) > 0
         };
-        (looks_max..=LOOKS_MAX).any(is_open)
+        (sweeps_max..=SWEEPS_MAX).any(is_open)
     }
 }
 
-impl Open {
+impl OpenCall {
     /// Keeps the call open until `body` is sent.
-    pub const fn until_sent<B>(self, body: B) -> Answered<B> {
-        Answered { body, _open: self }
+    pub const fn until_sent<B>(self, body: B) -> TrackedBody<B> {
+        TrackedBody { body, _open: self }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         let counter = match self.kind {
             Kind::Call(turn) => &self.calls.open[turn],
@@ -129,7 +129,7 @@ impl Drop for Open {
     }
 }
 
-impl<B: Body + Unpin> Body for Answered<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -162,23 +162,23 @@ mod tests {
     fn a_call_may_see_some_looks_and_younger_ones_may_stay() {
         let calls = calls(100);
         let old = calls.begin();
-        assert!((1..LOOKS_MAX).all(|_| !calls.look_again()));
+        assert!((1..SWEEPS_MAX).all(|_| !calls.sweep_finds_stalled()));
         let young = calls.begin();
-        assert!(calls.look_again());
+        assert!(calls.sweep_finds_stalled());
         drop(old);
-        assert!(!calls.look_again() && calls.are_open());
+        assert!(!calls.sweep_finds_stalled() && calls.are_open());
         drop(young);
-        assert!((0..20).all(|_| !calls.look_again()) && !calls.are_open());
+        assert!((0..20).all(|_| !calls.sweep_finds_stalled()) && !calls.are_open());
     }
 
     #[test]
     fn where_there_is_little_room_a_call_may_see_fewer_and_then_no_more_begin() {
         let calls = calls(4);
         let one = calls.begin().unwrap();
-        assert!((0..3).all(|_| !calls.look_again()));
+        assert!((0..3).all(|_| !calls.sweep_finds_stalled()));
         let three: Vec<_> = (0..3).filter_map(|_| calls.begin()).collect();
         assert!(calls.begin().is_none());
-        assert!(calls.look_again(), "the first is older than those behind it may get");
+        assert!(calls.sweep_finds_stalled(), "the first is older than those behind it may get");
         drop((one, three));
         assert!(calls.begin().is_some());
     }
@@ -191,6 +191,6 @@ mod tests {
         assert!(calls.watch().is_none() && calls.watch().is_none());
         watches.pop();
         assert!(calls.watch().is_some());
-        assert!((0..20).all(|_| !calls.look_again()));
+        assert!((0..20).all(|_| !calls.sweep_finds_stalled()));
     }
 }

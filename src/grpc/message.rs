@@ -17,7 +17,7 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tower::BoxError;
 
-use crate::body::{Arriving, MESSAGE_BYTES_MAX, NotWhole};
+use crate::body::{BodyError, BoundedBody, MESSAGE_BYTES_MAX};
 
 /// Length of a message's header: one byte for the compression flag, four for the length.
 const HEAD_BYTES: usize = 5;
@@ -46,7 +46,7 @@ impl Encoding {
 /// # Errors
 /// The body is not exactly one message, is too long or compressed, or was not complete in time.
 pub(super) async fn receive<B>(
-    mut arriving: Arriving<B>,
+    mut arriving: BoundedBody<B>,
     encoding: Encoding,
 ) -> Result<Bytes, Status>
 where
@@ -83,7 +83,7 @@ where
 }
 
 /// The next data frame. Trailers from callers are ignored.
-async fn next<B>(arriving: &mut Arriving<B>) -> Result<Option<Bytes>, Status>
+async fn next<B>(arriving: &mut BoundedBody<B>) -> Result<Option<Bytes>, Status>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
@@ -121,11 +121,11 @@ fn is_whole(bytes: &[u8], encoding: Encoding) -> Result<bool, Status> {
     Ok(message.len() == claimed)
 }
 
-fn not_whole(why: NotWhole) -> Status {
+fn not_whole(why: BodyError) -> Status {
     match why {
-        NotWhole::Full => Status::resource_exhausted(why.to_string()),
-        NotWhole::Late => Status::deadline_exceeded(why.to_string()),
-        NotWhole::Broken(error) => Status::from_error(error),
+        BodyError::Full => Status::resource_exhausted(why.to_string()),
+        BodyError::Late => Status::deadline_exceeded(why.to_string()),
+        BodyError::Broken(error) => Status::from_error(error),
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
             .collect();
         let body = StreamBody::new(tokio_stream::iter(frames));
         let budget = MemoryBudget::new(0, Counter::noop());
-        receive(Arriving::new(body, budget), encoding).await.map_err(|status| status.code())
+        receive(BoundedBody::new(body, budget), encoding).await.map_err(|status| status.code())
     }
 
     #[tokio::test]

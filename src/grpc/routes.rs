@@ -15,7 +15,7 @@ use tonic::codegen::Service;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
-use super::calls::{Answered, Calls};
+use super::calls::{Calls, TrackedBody};
 use super::message::ResponseBody;
 use super::{Answering, Grpc};
 
@@ -36,7 +36,7 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         &self,
         call: Request<Incoming>,
         calls: &Arc<Calls>,
-    ) -> impl Future<Output = Response<Answered<ResponseBody>>> + Send + use<H, R> {
+    ) -> impl Future<Output = Response<TrackedBody<ResponseBody>>> + Send + use<H, R> {
         let may_stay = call.uri().path().starts_with("/grpc.");
         let open = if may_stay { calls.watch() } else { calls.begin() };
         let (open, answer) = match open {

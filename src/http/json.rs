@@ -21,12 +21,12 @@ use serde_json::Serializer;
 use serde_json::de::Deserializer;
 
 use super::pages::Pages;
-use crate::body::{MESSAGE_BYTES_MAX, NotWhole};
+use crate::body::{BodyError, MESSAGE_BYTES_MAX};
 use crate::envoy::Reply;
 use crate::proto::DESCRIPTORS;
 use crate::request::{Request, RequestError};
 use crate::service::DecideError;
-use crate::store::Occasion;
+use crate::store::DecideContext;
 use crate::trace::{CallSpan, Method};
 
 /// The descriptors of the request and its answer.
@@ -85,8 +85,8 @@ async fn answer(
     drop(body);
     let request =
         message.and_then(|message| Request::from_envoy(&message.encode_to_vec(), &pages.bounds));
-    let occasion = Occasion { span: span.map(CallSpan::parent), ..Occasion::now() };
-    let reply = pages.service.answer(request, occasion, |request, answer| {
+    let context = DecideContext { span: span.map(CallSpan::parent), ..DecideContext::now() };
+    let reply = pages.service.answer(request, context, |request, answer| {
         if let Some(span) = span {
             answer.tell(span);
         }
@@ -126,9 +126,9 @@ async fn whole(mut body: Body) -> Result<BytesMut, Failure> {
 fn not_whole(error: axum::Error) -> Failure {
     let error = error.into_inner();
     let status = match error.downcast_ref() {
-        Some(NotWhole::Full) => StatusCode::SERVICE_UNAVAILABLE,
-        Some(NotWhole::Late) => StatusCode::REQUEST_TIMEOUT,
-        Some(NotWhole::Broken(_)) | None => StatusCode::BAD_REQUEST,
+        Some(BodyError::Full) => StatusCode::SERVICE_UNAVAILABLE,
+        Some(BodyError::Late) => StatusCode::REQUEST_TIMEOUT,
+        Some(BodyError::Broken(_)) | None => StatusCode::BAD_REQUEST,
     };
     (status, error.to_string())
 }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use super::{HASHER, Tail};
+use super::{HASHER, KeySuffix};
 
 /// The counters of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Group {
     pub const COUNT: usize = 1 << 14;
 
     /// The group of the limit with this key tail at a rule's path.
-    pub fn of_limit(domain: &str, path: &str, tail: &Tail) -> Self {
+    pub fn of_limit(domain: &str, path: &str, tail: &KeySuffix) -> Self {
         Self::of(&[domain.as_bytes(), path.as_bytes(), &tail.0])
     }
 
@@ -63,9 +63,9 @@ mod tests {
     use super::*;
     use crate::limit::{Limit, LimitSpec};
 
-    fn tail(period_ms: u64) -> Tail {
+    fn tail(period_ms: u64) -> KeySuffix {
         let spec = LimitSpec { hits: 5, period_ms, ..LimitSpec::default() };
-        Tail::of(&Limit::new(&spec).unwrap(), 0)
+        KeySuffix::of(&Limit::new(&spec).unwrap(), 0)
     }
 
     #[test]

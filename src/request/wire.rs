@@ -6,7 +6,7 @@
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message};
 
-use super::{Bounds, DescriptorHead, Draft, Request, RequestError, refuse};
+use super::{Bounds, DescriptorRange, Request, RequestBuilder, RequestError, refuse};
 use crate::decide::Mode;
 use crate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 use crate::period::Unit;
@@ -48,11 +48,11 @@ impl Request {
     /// # Errors
     /// Names the field that is missing, out of bounds or broken.
     pub fn from_quota(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        let mut draft = read(message, Dialect::Tidegate, bounds)?;
-        draft.mode(Mode::Peek);
-        draft.hits(0);
-        draft.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
-        draft.finish()
+        let mut builder = read(message, Dialect::Tidegate, bounds)?;
+        builder.mode(Mode::Peek);
+        builder.hits(0);
+        builder.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        builder.finish()
     }
 
     /// Reads a `ResetQuotaRequest`, which gives back all that there can be.
@@ -60,11 +60,11 @@ impl Request {
     /// # Errors
     /// Names the field that is missing, out of bounds or broken.
     pub fn from_reset(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        let mut draft = read(message, Dialect::Tidegate, bounds)?;
-        draft.mode(Mode::Refund);
-        draft.hits(HITS_MAX);
-        draft.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
-        draft.finish()
+        let mut builder = read(message, Dialect::Tidegate, bounds)?;
+        builder.mode(Mode::Refund);
+        builder.hits(HITS_MAX);
+        builder.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        builder.finish()
     }
 
     /// Reads a `RateLimitRequest` of Envoy's rate limit service.
@@ -80,45 +80,45 @@ fn read<'b>(
     message: &[u8],
     dialect: Dialect,
     bounds: &'b Bounds,
-) -> Result<Draft<'b>, RequestError> {
-    let mut draft = Draft::new(message.len(), bounds);
+) -> Result<RequestBuilder<'b>, RequestError> {
+    let mut builder = RequestBuilder::new(message.len(), bounds);
     let mut fields = Fields { rest: message };
     while let Some((number, value)) = fields.next().map_err(|broken| broken.in_field("message"))? {
         match (number, value) {
-            (1, Value::Bytes(domain)) => draft.domain(utf8(domain, || "domain".to_owned())?)?,
+            (1, Value::Bytes(domain)) => builder.domain(utf8(domain, || "domain".to_owned())?)?,
             (2, Value::Bytes(descriptor)) => {
-                read_descriptor(&mut draft, descriptor, dialect)
+                read_descriptor(&mut builder, descriptor, dialect)
                     .map_err(|error| with_count(error, "descriptors", message, 2))?;
             }
             // Of 32 bits; 0 stands for 1.
-            (3, Value::Varint(hits)) => draft.hits((hits & 0xffff_ffff).max(1)),
+            (3, Value::Varint(hits)) => builder.hits((hits & 0xffff_ffff).max(1)),
             (4, Value::Varint(refund)) if dialect == Dialect::Tidegate => {
-                draft.mode(if refund == 0 { Mode::Take } else { Mode::Refund });
+                builder.mode(if refund == 0 { Mode::Take } else { Mode::Refund });
             }
             (1 | 2, Value::Varint(_) | Value::Other) => return Err(Broken.in_field("message")),
             _ => {}
         }
     }
-    Ok(draft)
+    Ok(builder)
 }
 
 fn read_descriptor(
-    draft: &mut Draft<'_>,
+    builder: &mut RequestBuilder<'_>,
     message: &[u8],
     dialect: Dialect,
 ) -> Result<(), RequestError> {
-    draft.descriptor(None)?;
-    let at = draft.request.descriptors.len() - 1;
+    builder.descriptor(None)?;
+    let at = builder.request.descriptors.len() - 1;
     let broken = |broken: Broken| broken.in_field(&format!("descriptors[{at}]"));
     let mut fields = Fields { rest: message };
     let mut limit: Option<envoy::RateLimitOverride> = None;
     while let Some((number, value)) = fields.next().map_err(broken)? {
         match (dialect, number, value) {
-            (_, 1, Value::Bytes(entry)) => read_entry(draft, entry, at).map_err(|error| {
+            (_, 1, Value::Bytes(entry)) => read_entry(builder, entry, at).map_err(|error| {
                 let entries = format!("descriptors[{at}].entries");
                 with_count(error, &entries, message, 1)
             })?,
-            (Dialect::Tidegate, 4, Value::Varint(hits)) => last(draft).hits = Some(hits),
+            (Dialect::Tidegate, 4, Value::Varint(hits)) => last(builder).hits = Some(hits),
             (Dialect::Envoy, 2, Value::Bytes(message)) => {
                 let merged = limit.get_or_insert_default().merge(message);
                 merged.map_err(|error| {
@@ -129,26 +129,30 @@ fn read_descriptor(
                 let hits = u64::decode(message);
                 let hits = hits
                     .map_err(|error| Broken::from(error).in_field(&format!("descriptors[{at}]")))?;
-                last(draft).hits = Some(hits);
+                last(builder).hits = Some(hits);
             }
-            (Dialect::Envoy, 4, Value::Varint(refund)) => last(draft).refund = refund != 0,
+            (Dialect::Envoy, 4, Value::Varint(refund)) => last(builder).refund = refund != 0,
             (_, 1, Value::Varint(_) | Value::Other) => return Err(broken(Broken)),
             _ => {}
         }
     }
     if let Some(limit) = limit {
-        draft.request.limits.push((at, override_limit(&limit, at)?));
+        builder.request.limits.push((at, override_limit(&limit, at)?));
     }
     Ok(())
 }
 
-fn last<'d>(draft: &'d mut Draft<'_>) -> &'d mut DescriptorHead {
-    let at = draft.request.descriptors.len() - 1;
-    &mut draft.request.descriptors[at]
+fn last<'d>(builder: &'d mut RequestBuilder<'_>) -> &'d mut DescriptorRange {
+    let at = builder.request.descriptors.len() - 1;
+    &mut builder.request.descriptors[at]
 }
 
-fn read_entry(draft: &mut Draft<'_>, message: &[u8], at: usize) -> Result<(), RequestError> {
-    let entry = draft.request.entries.len() - last(draft).first_entry();
+fn read_entry(
+    builder: &mut RequestBuilder<'_>,
+    message: &[u8],
+    at: usize,
+) -> Result<(), RequestError> {
+    let entry = builder.request.entries.len() - last(builder).first_entry();
     let name = |part: &str| format!("descriptors[{at}].entries[{entry}]{part}");
     let (mut key, mut value) = ("", "");
     let mut fields = Fields { rest: message };
@@ -160,7 +164,7 @@ fn read_entry(draft: &mut Draft<'_>, message: &[u8], at: usize) -> Result<(), Re
             _ => {}
         }
     }
-    draft.entry(key, value)
+    builder.entry(key, value)
 }
 
 /// Of a repeated field that is over its bound: says how many there are.

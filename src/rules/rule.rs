@@ -3,7 +3,7 @@
 use prost_types::Struct;
 
 use super::tree::Level;
-use crate::key::{Group, Tail};
+use crate::key::{Group, KeySuffix};
 use crate::limit::{Limit, Shape};
 
 /// A configured node that a descriptor can match.
@@ -78,7 +78,7 @@ pub struct RuleLimit {
     pub(super) limit: Limit,
     pub(super) id: usize,
     pub(super) ordinal: u8,
-    pub(super) key_tail: Tail,
+    pub(super) key_suffix: KeySuffix,
     pub(super) group: Group,
 }
 
@@ -174,7 +174,7 @@ impl Rule {
     pub(super) fn take_groups(&mut self, domain: &str) {
         if let Kind::Limited(limits) = &mut self.kind {
             for limit in limits {
-                limit.group = Group::of_limit(domain, &self.path, &limit.key_tail);
+                limit.group = Group::of_limit(domain, &self.path, &limit.key_suffix);
             }
         }
     }
@@ -285,8 +285,8 @@ impl RuleLimit {
     }
 
     /// What ends the keys of its counters.
-    pub(crate) fn key_tail(&self) -> &Tail {
-        &self.key_tail
+    pub(crate) fn key_suffix(&self) -> &KeySuffix {
+        &self.key_suffix
     }
 
     /// The group of its counters.

@@ -51,16 +51,16 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// How connections are served.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct ConnectionOptions {
     /// After this age a connection gets GOAWAY, give or take a tenth, so that connections that were
     /// opened together do not reconnect together. `None`: no maximum.
     pub(super) age_max: Option<Duration>,
     /// The interval of sweeps over open calls. A call that is open at its last sweep was answered
     /// long before and is not being read, so its connection is cut.
-    pub(super) look: Duration,
+    pub(super) sweep: Duration,
 }
 
-impl Terms {
+impl ConnectionOptions {
     fn age(&self) -> Duration {
         let Some(age) = self.age_max else { return FOR_EVER };
         let tenth_ms = u64::try_from(age.as_millis() / 10).unwrap_or(0);
@@ -74,7 +74,7 @@ impl Terms {
 pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
     accepted: Accepted,
     routes: Arc<Routes<H, R>>,
-    terms: Terms,
+    options: ConnectionOptions,
     follow: PhaseWatch,
 ) {
     let Some((stream, _permit)) = accepted.handshake().await else { return };
@@ -88,9 +88,9 @@ pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
     });
     let stream = TokioIo::new(GuardedStream::http2(stream));
     let mut connection = pin!(http2().serve_connection(stream, answer));
-    let mut ends = pin!(end(terms, follow));
-    let mut looks = interval(terms.look);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ends = pin!(end(options, follow));
+    let mut sweeps = interval(options.sweep);
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_ending = false;
     loop {
         tokio::select! {
@@ -107,7 +107,7 @@ pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = look(&calls, &mut looks) => if calls.look_again() {
+            () = sweep(&calls, &mut sweeps) => if calls.sweep_finds_stalled() {
                 return routes.grpc.count(Shed::Stalled);
             }
         }
@@ -115,17 +115,17 @@ pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
 }
 
 /// Completes when the connection is to get no more calls.
-async fn end(terms: Terms, mut follow: PhaseWatch) {
+async fn end(options: ConnectionOptions, mut follow: PhaseWatch) {
     // A timeout means that the age was reached first.
-    let _ = timeout(terms.age(), follow.reached(Phase::Stopping)).await;
+    let _ = timeout(options.age(), follow.reached(Phase::Stopping)).await;
 }
 
 /// Completes at the next sweep that finds open calls. Without open calls no timer runs.
-async fn look(calls: &Calls, looks: &mut Interval) {
-    let look = |context: &mut Context<'_>| {
-        if calls.are_open() { looks.poll_tick(context) } else { Poll::Pending }
+async fn sweep(calls: &Calls, sweeps: &mut Interval) {
+    let sweep = |context: &mut Context<'_>| {
+        if calls.are_open() { sweeps.poll_tick(context) } else { Poll::Pending }
     };
-    poll_fn(look).await;
+    poll_fn(sweep).await;
 }
 
 /// Whether we closed the connection because its peer exceeded a bound of this file.
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn connections_of_one_age_end_a_fifth_of_it_apart_at_most() {
-        let terms = |age_max| Terms { age_max, look: Duration::ZERO };
-        let some = terms(Some(Duration::from_secs(100)));
+        let options = |age_max| ConnectionOptions { age_max, sweep: Duration::ZERO };
+        let some = options(Some(Duration::from_secs(100)));
         let ages: Vec<_> = (0..1_000).map(|_| some.age().as_secs_f64()).collect();
         assert!(ages.iter().all(|age| (90.0..=110.0).contains(age)));
         let spread =
             ages.iter().copied().fold(0.0, f64::max) - ages.iter().copied().fold(200.0, f64::min);
         assert!(spread > 15.0, "{spread}");
-        assert_eq!(terms(None).age(), FOR_EVER);
+        assert_eq!(options(None).age(), FOR_EVER);
     }
 }

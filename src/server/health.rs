@@ -32,17 +32,17 @@ fn all() -> impl Iterator<Item = &'static str> {
 }
 
 /// The periodic task, which runs until the service stops.
-pub(super) struct Tick {
+pub(super) struct Maintenance {
     service: Arc<Service>,
     health: HealthReporter,
     was_ready: Option<bool>,
 }
 
-impl Tick {
+impl Maintenance {
     /// Checks for the first time whether decisions can be made, and reports it.
     pub(super) async fn start(service: Arc<Service>, health: HealthReporter) -> Self {
         let mut tick = Self { service, health, was_ready: None };
-        tick.look().await;
+        tick.sweep().await;
         tick
     }
 
@@ -52,7 +52,7 @@ impl Tick {
         let mut leaves = std::pin::pin!(follow.clone().until(Phase::Leaving));
         loop {
             tokio::select! {
-                _ = ticks.tick() => self.look().await,
+                _ = ticks.tick() => self.sweep().await,
                 () = &mut leaves => break,
             }
         }
@@ -70,7 +70,7 @@ impl Tick {
         self.end_watches().await;
     }
 
-    async fn look(&mut self) {
+    async fn sweep(&mut self) {
         let ready = self.service.ready().await;
         if self.was_ready != Some(ready.is_ok()) {
             match &ready {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::socket::{Listener, Stream, Wire};
+use super::socket::{Listener, Socket, Stream};
 use super::tls::Tls;
 use crate::settings::Address;
 
@@ -41,7 +41,7 @@ pub(super) struct Accepted {
 }
 
 /// The byte stream of a connection, with or without TLS.
-pub(super) type Transport = Either<Wire, Box<TlsStream<Wire>>>;
+pub(super) type Transport = Either<Socket, Box<TlsStream<Socket>>>;
 
 impl ConnectionLimit {
     pub(super) fn new(max: usize) -> Self {

@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use super::lifecycle::{Phase, PhaseWatch};
 use super::listen::{Accepted, Acceptor};
 use super::stream::GuardedStream;
-use crate::body::Arriving;
+use crate::body::BoundedBody;
 use crate::clock::uptime_us;
 use crate::memory_budget::{Full, MemoryBudget};
 
@@ -38,7 +38,7 @@ const HEAD_MAX: Duration = Duration::from_secs(75);
 /// probes always find a free one.
 const CROWD: usize = CONNECTIONS_MAX * 3 / 4;
 const IDLE_MIN: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(100);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a request may take, including its body. A slow body may use half of it.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ pub(super) struct Answers {
 
 impl Answers {
     async fn answer(self, request: Request<Incoming>) -> Response {
-        let request = request.map(|body| Arriving::new(body, self.messages));
+        let request = request.map(|body| BoundedBody::new(body, self.messages));
         let answer = timeout(REQUEST_MAX, self.router.oneshot(request)).await;
         match answer {
             Ok(Ok(answer)) => reserve(answer, &self.unread).await,
@@ -125,8 +125,8 @@ async fn reserve(answer: Response, unread: &MemoryBudget) -> Response {
 pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWatch) {
     let mut open = JoinSet::new();
     let crowd = Arc::new(Notify::new());
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut sweeps = interval(SWEEP_INTERVAL);
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let spoken =
         |accepted| serve_connection(accepted, answers.clone(), follow.clone(), Arc::clone(&crowd));
     let mut stops = pin!(follow.clone().until(Phase::Stopping));
@@ -136,7 +136,7 @@ pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWat
             () = &mut stops => break,
             // Removes connections that have ended.
             Some(_) = open.join_next() => {}
-            _ = looks.tick(), if open.len() >= CROWD => crowd.notify_waiters(),
+            _ = sweeps.tick(), if open.len() >= CROWD => crowd.notify_waiters(),
         }
     }
     for accepted in acceptor.close() {

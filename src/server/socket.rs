@@ -34,7 +34,7 @@ const FIXES: [(ErrorKind, &str); 5] = [
 ];
 
 /// A connection that is registered with the runtime that serves it.
-pub(super) type Wire = Either<TcpStream, UnixStream>;
+pub(super) type Socket = Either<TcpStream, UnixStream>;
 
 /// A connection that is not yet registered with a runtime.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct SocketFile {
 }
 
 impl Stream {
-    pub(super) fn attach(self) -> io::Result<Wire> {
+    pub(super) fn attach(self) -> io::Result<Socket> {
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Either::Left),
             Self::Unix(stream) => UnixStream::from_std(stream).map(Either::Right),

@@ -117,9 +117,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
+        shared: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, shared);
         self.written(context, written)
     }
 

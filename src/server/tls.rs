@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
-use super::socket::Wire;
+use super::socket::Socket;
 use crate::clock::{Clock, SystemClock};
 use crate::metrics::TlsMetrics;
 use crate::settings::Secured;
@@ -112,7 +112,7 @@ impl Tls {
     ///
     /// # Errors
     /// There is no agreement.
-    pub(super) async fn accept(&self, wire: Wire) -> io::Result<TlsStream<Wire>> {
+    pub(super) async fn accept(&self, wire: Socket) -> io::Result<TlsStream<Socket>> {
         let acceptor = TlsAcceptor::from(self.config.load_full());
         let shaken = acceptor.accept_with(wire, |tls| tls.set_buffer_limit(Some(UNSENT_MAX)));
         let shaken = timeout(HANDSHAKE_MAX, shaken).await;

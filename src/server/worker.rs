@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tonic_health::pb::health_server::Health;
 use tonic_reflection::server::v1::ServerReflection;
 
-use super::connection::{Terms, serve_connection};
+use super::connection::{ConnectionOptions, serve_connection};
 use super::lifecycle::PhaseWatch;
 use super::listen::Accepted;
 use crate::grpc::routes::Routes;
@@ -35,7 +35,7 @@ impl Worker {
     /// The thread or its runtime cannot be created.
     pub(super) fn start<H: Health, R: ServerReflection>(
         number: usize,
-        terms: Terms,
+        options: ConnectionOptions,
         follow: PhaseWatch,
         prepare: impl AsyncFnOnce() -> Result<Routes<H, R>, String> + Send + 'static,
     ) -> io::Result<(Self, oneshot::Receiver<Result<(), String>>)> {
@@ -51,7 +51,7 @@ impl Worker {
                     Ok(routes) => {
                         // The receiver may have been dropped.
                         let _ = ready.send(Ok(()));
-                        serve(dealt, Arc::new(routes), terms, follow).await;
+                        serve(dealt, Arc::new(routes), options, follow).await;
                     }
                     Err(error) => drop(ready.send(Err(error))),
                 }
@@ -80,7 +80,7 @@ impl Worker {
 async fn serve<H: Health, R: ServerReflection>(
     mut dealt: mpsc::Receiver<Accepted>,
     routes: Arc<Routes<H, R>>,
-    terms: Terms,
+    options: ConnectionOptions,
     follow: PhaseWatch,
 ) {
     let mut open = JoinSet::new();
@@ -88,7 +88,7 @@ async fn serve<H: Health, R: ServerReflection>(
         tokio::select! {
             accepted = dealt.recv() => match accepted {
                 Some(accepted) => {
-                    open.spawn(serve_connection(accepted, Arc::clone(&routes), terms, follow.clone()));
+                    open.spawn(serve_connection(accepted, Arc::clone(&routes), options, follow.clone()));
                 }
                 // The acceptor has ended.
                 None => break,

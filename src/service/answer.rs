@@ -6,7 +6,7 @@ use crate::decision::LimitResult;
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::Limit;
-use crate::plan::{Matched, Origin};
+use crate::plan::{MatchedLimit, Origin};
 use crate::proto::DURATION_MAX_MS;
 use crate::rules::{Domain, Rule};
 
@@ -76,7 +76,11 @@ impl<'s> Answer<'s> {
         rules.into_iter().take(rules_max)
     }
 
-    pub(super) fn of(domain: &'s Domain, matched: &[Matched<'s>], decision: &Decision) -> Self {
+    pub(super) fn of(
+        domain: &'s Domain,
+        matched: &[MatchedLimit<'s>],
+        decision: &Decision,
+    ) -> Self {
         let statuses: Vec<_> =
             matched.iter().map(|matched| LimitStatus::of(matched, decision)).collect();
         let delays = statuses.iter().filter(|status| status.enforcement != Enforcement::Shadow);
@@ -115,7 +119,7 @@ impl<'s> LimitStatus<'s> {
         LimitResult::of(&self.status, self.enforcement, allowed)
     }
 
-    fn of(matched: &Matched<'s>, decision: &Decision) -> Self {
+    fn of(matched: &MatchedLimit<'s>, decision: &Decision) -> Self {
         let (rule, named) = match matched.origin {
             Origin::Rule(_, limit) => (limit.name(), limit.given_name().is_some()),
             Origin::Unlimited(rule) => {
@@ -130,7 +134,9 @@ impl<'s> LimitStatus<'s> {
             limit: matched.origin.limit().copied(),
             enforcement: matched.enforcement,
             matched: matched.origin.rule(),
-            status: matched.ask.map_or(UNLIMITED, |ask| clamped(&decision.statuses[ask])),
+            status: matched
+                .counter
+                .map_or(UNLIMITED, |counter| clamped(&decision.statuses[counter])),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 
 use super::snapshot::{Load, Snapshot};
-use crate::key::Spelling;
+use crate::key::KeyFormat;
 use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::parse::LoadErrors;
@@ -15,7 +15,7 @@ use crate::rules::parse::LoadErrors;
 pub struct Rules {
     snapshot: ArcSwap<Snapshot>,
     refusal: ArcSwapOption<Refusal>,
-    spelling: Spelling,
+    spelling: KeyFormat,
 }
 
 /// Limits files that were refused after those in force had been loaded.
@@ -29,7 +29,7 @@ pub struct Refusal {
 
 impl Rules {
     /// Puts rules in force. Their keys are formatted by `spelling`.
-    pub fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: Spelling) -> Self {
+    pub fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: KeyFormat) -> Self {
         let snapshot = Snapshot::new(rules, load, metrics, &spelling);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use crate::entries;
 use crate::key;
 use crate::metrics::top::{Rejecting, TEXT_BYTES_MAX, Writer};
-use crate::plan::{Matched, Origin};
+use crate::plan::{MatchedLimit, Origin};
 use crate::request::{Entries, Request};
 use crate::rules::{Domain, Rule};
 
 /// Counts that a limit rejected a request.
-pub(super) fn count(top: &Writer, domain: &Domain, matched: &Matched<'_>, request: &Request) {
+pub(super) fn count(top: &Writer, domain: &Domain, matched: &MatchedLimit<'_>, request: &Request) {
     let (rule, name) = match matched.origin {
         Origin::Rule(rule, limit) => (Some(rule), limit.name()),
         Origin::Override(rule, _) => (rule, crate::metrics::OVERRIDE),

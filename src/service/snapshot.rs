@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::key::{Head, Spelling};
+use crate::key::{KeyFormat, KeyPrefix};
 use crate::metrics::{Metrics, RuleMetrics, RuleNames};
 use crate::plan::Plan;
 use crate::request::{Request, RequestError};
@@ -17,7 +17,7 @@ pub struct Snapshot {
     pub load: Load,
     pub(super) metrics: RuleMetrics,
     /// The key prefix of each domain, by the domain's id.
-    key_heads: Vec<Head>,
+    key_prefixes: Vec<KeyPrefix>,
 }
 
 /// A load of limits files that came into force.
@@ -34,11 +34,11 @@ pub struct Load {
 }
 
 impl Snapshot {
-    pub(super) fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: &Spelling) -> Self {
-        let head = |domain: &Domain| Head::of(spelling, domain.name());
-        let key_heads = rules.domains().map(head).collect();
+    pub(super) fn new(rules: RuleSet, load: Load, metrics: &Metrics, spelling: &KeyFormat) -> Self {
+        let head = |domain: &Domain| KeyPrefix::of(spelling, domain.name());
+        let key_prefixes = rules.domains().map(head).collect();
         let metrics = metrics.of_rules(&rule_names(&rules));
-        Self { metrics, key_heads, rules, load }
+        Self { metrics, key_prefixes, rules, load }
     }
 
     /// Plans what to ask of the store for a request to one of these domains.
@@ -50,7 +50,7 @@ impl Snapshot {
         domain: &'s Domain,
         request: &Request,
     ) -> Result<Plan<'s>, RequestError> {
-        Plan::of(request, domain, &self.key_heads[domain.id()])
+        Plan::of(request, domain, &self.key_prefixes[domain.id()])
     }
 }
 

@@ -164,7 +164,7 @@ impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),
-            Self::Redis(address) => f.write_str(address.topology.name()),
+            Self::Redis(address) => f.write_str(address.endpoints.name()),
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::store::redis::url::Topology;
+    use crate::store::redis::url::Endpoints;
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn credentials(access: &Access) -> &Credentials {
-        let Topology::Standalone(server) = access.topology() else { panic!("not one server") };
+        let Endpoints::Standalone(server) = access.endpoints() else { panic!("not one server") };
         &server.credentials
     }
 

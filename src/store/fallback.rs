@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::StoreError;
 use super::memory::MemoryStore;
-use crate::decide::{Ask, Mode, Outcome};
+use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source, Status};
 use crate::rules::OnStoreFailure;
 pub use noted::Charge;
@@ -49,56 +49,59 @@ impl Fallback {
     /// The policy is to answer with it.
     pub fn decide(
         &self,
-        asks: &[Ask],
+        counters: &[CounterRequest],
         policy: OnStoreFailure,
         error: StoreError,
     ) -> Result<Decision, StoreError> {
         match policy {
             OnStoreFailure::Error => Err(error),
-            OnStoreFailure::Allow => Ok(same_for_all(asks, true)),
-            OnStoreFailure::Deny => Ok(same_for_all(asks, false)),
-            OnStoreFailure::Local => Ok(self.decide_here(asks, &error)),
+            OnStoreFailure::Allow => Ok(same_for_all(counters, true)),
+            OnStoreFailure::Deny => Ok(same_for_all(counters, false)),
+            OnStoreFailure::Local => Ok(self.decide_here(counters, &error)),
         }
     }
 
-    fn decide_here(&self, asks: &[Ask], error: &StoreError) -> Decision {
-        let share = |ask: &Ask| Ask { limit: ask.limit.share_of(self.replicas), ..ask.clone() };
-        let shares: Vec<Ask> = asks.iter().map(share).collect();
-        let used = |ask: &Ask| match ask.mode {
-            Mode::Refund => self.memory.used(&ask.key, &ask.limit),
+    fn decide_here(&self, counters: &[CounterRequest], error: &StoreError) -> Decision {
+        let share = |counter: &CounterRequest| CounterRequest {
+            limit: counter.limit.share_of(self.replicas),
+            ..counter.clone()
+        };
+        let shares: Vec<CounterRequest> = counters.iter().map(share).collect();
+        let used = |counter: &CounterRequest| match counter.mode {
+            Mode::Refund => self.memory.used(&counter.key, &counter.limit),
             Mode::Take | Mode::Peek => 0,
         };
         let counting: Vec<u64> = shares.iter().map(used).collect();
         let decision = self.memory.decide(&shares, None);
         // What the store may have done already is not done again.
         if !error.may_have_taken() {
-            self.note(asks, &decision.statuses, &counting);
+            self.note(counters, &decision.statuses, &counting);
         }
         Decision { source: Source::Fallback, ..decision }
     }
 
     /// Notes what a decision moved. `counting` are the hits that counted here before, of each counter
     /// that is given some back.
-    fn note(&self, asks: &[Ask], statuses: &[Status], counting: &[u64]) {
-        let outcome = Outcome::of(asks, statuses);
+    fn note(&self, counters: &[CounterRequest], statuses: &[Status], counting: &[u64]) {
+        let outcome = Outcome::of(counters, statuses);
         let mut noted = self.noted.lock();
-        for ((ask, status), counting) in asks.iter().zip(statuses).zip(counting) {
-            if !outcome.moves(ask, status.within_limit) {
+        for ((counter, status), counting) in counters.iter().zip(statuses).zip(counting) {
+            if !outcome.moves(counter, status.within_limit) {
                 continue;
             }
             let is_full = noted.len() >= NOTED_MAX;
-            let entry = match noted.entry(ask.key.hash()) {
+            let entry = match noted.entry(counter.key.hash()) {
                 Entry::Vacant(_) if is_full => {
-                    self.lost.fetch_add(ask.hits, Ordering::Relaxed);
+                    self.lost.fetch_add(counter.hits, Ordering::Relaxed);
                     continue;
                 }
                 entry @ (Entry::Occupied(_) | Entry::Vacant(_)) => {
-                    entry.or_insert_with(|| Noted::of(ask))
+                    entry.or_insert_with(|| Noted::of(counter))
                 }
             };
-            match ask.mode {
-                Mode::Take => entry.take(ask.hits),
-                Mode::Refund => entry.give_back(ask.hits, *counting, self.memory.now_ms()),
+            match counter.mode {
+                Mode::Take => entry.take(counter.hits),
+                Mode::Refund => entry.give_back(counter.hits, *counting, self.memory.now_ms()),
                 Mode::Peek => {}
             }
         }
@@ -116,8 +119,8 @@ impl Fallback {
         let soon_ms = u64::try_from(soon.as_millis()).unwrap_or(u64::MAX);
         let at_ms = self.memory.now_ms().saturating_add(soon_ms);
         let charge = |noted: Noted| {
-            let share = noted.ask.limit.share_of(self.replicas);
-            let counting = self.memory.used(&noted.ask.key, &share);
+            let share = noted.counter.limit.share_of(self.replicas);
+            let counting = self.memory.used(&noted.counter.key, &share);
             noted.charge(counting, at_ms)
         };
         (!noted.is_empty()).then(|| noted.into_iter().filter_map(charge).collect())
@@ -150,9 +153,9 @@ impl Fallback {
     }
 }
 
-fn same_for_all(asks: &[Ask], allowed: bool) -> Decision {
+fn same_for_all(counters: &[CounterRequest], allowed: bool) -> Decision {
     let status = Status { within_limit: allowed, ..Status::UNKNOWN };
-    Decision { allowed, source: Source::Fallback, statuses: vec![status; asks.len()] }
+    Decision { allowed, source: Source::Fallback, statuses: vec![status; counters.len()] }
 }
 
 #[cfg(test)]
@@ -175,10 +178,10 @@ mod tests {
         (Fallback::new(Arc::new(memory), replicas), clock)
     }
 
-    fn ask(algorithm: Algorithm, hits: u64, mode: Mode) -> Ask {
+    fn counter(algorithm: Algorithm, hits: u64, mode: Mode) -> CounterRequest {
         let spec = LimitSpec { algorithm, hits: 10, period_ms: 60_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
-        Ask {
+        CounterRequest {
             key: Key::of_bytes(&b"user"[..]),
             limit,
             hits,
@@ -187,12 +190,12 @@ mod tests {
         }
     }
 
-    fn take(hits: u64) -> Ask {
-        ask(Algorithm::SlidingWindowLog, hits, Mode::Take)
+    fn take(hits: u64) -> CounterRequest {
+        counter(Algorithm::SlidingWindowLog, hits, Mode::Take)
     }
 
-    fn decide(fallback: &Fallback, ask: Ask, error: StoreError) -> bool {
-        let decision = fallback.decide(&[ask], OnStoreFailure::Local, error).unwrap();
+    fn decide(fallback: &Fallback, counter: CounterRequest, error: StoreError) -> bool {
+        let decision = fallback.decide(&[counter], OnStoreFailure::Local, error).unwrap();
         assert_eq!(decision.source, Source::Fallback);
         decision.allowed
     }
@@ -207,7 +210,7 @@ mod tests {
         for (replicas, part) in [(1, 10), (2, 5), (3, 4), (10, 1), (100, 1)] {
             for algorithm in Algorithm::ALL.into_iter().filter(|other| *other != Algorithm::Gcra) {
                 let (fallback, _) = fallback(replicas);
-                let admit = |_: &u64| decide(&fallback, ask(algorithm, 1, Mode::Take), down());
+                let admit = |_: &u64| decide(&fallback, counter(algorithm, 1, Mode::Take), down());
                 assert_eq!((0..20).take_while(admit).count(), part, "{algorithm:?}, {replicas}");
             }
         }
@@ -229,19 +232,19 @@ mod tests {
         assert!(decide(&fallback, take(3), down()));
         assert!(decide(&fallback, take(4), down()));
         assert!(!decide(&fallback, take(4), down()), "rejected, and not charged");
-        assert!(decide(&fallback, ask(Algorithm::SlidingWindowLog, 2, Mode::Refund), down()));
+        assert!(decide(&fallback, counter(Algorithm::SlidingWindowLog, 2, Mode::Refund), down()));
         assert_eq!(charged(&fallback), [5]);
         assert_eq!(charged(&fallback), [0; 0]);
     }
 
-    fn give_back(algorithm: Algorithm, hits: u64) -> Ask {
-        ask(algorithm, hits, Mode::Refund)
+    fn give_back(algorithm: Algorithm, hits: u64) -> CounterRequest {
+        counter(algorithm, hits, Mode::Refund)
     }
 
     /// What the store is asked once it is back.
     fn asked(fallback: &Fallback) -> Vec<(Mode, u64)> {
         let charges = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
-        let asked = |charge: &Charge| (charge.ask().mode, charge.ask().hits);
+        let asked = |charge: &Charge| (charge.counter().mode, charge.counter().hits);
         charges.iter().map(asked).collect()
     }
 
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn hits_taken_and_given_back_come_to_one_amount() {
         let log = Algorithm::SlidingWindowLog;
-        for (hits, asks) in [
+        for (hits, counters) in [
             (&[3, -5][..], (Mode::Refund, 2)),
             (&[5, -3], (Mode::Take, 2)),
             (&[-5, 3], (Mode::Refund, 2)),
@@ -271,11 +274,11 @@ mod tests {
                 let mode = if *amount < 0 { Mode::Refund } else { Mode::Take };
                 assert!(decide(
                     &fallback,
-                    ask(log, u64::from(i32::unsigned_abs(*amount)), mode),
+                    counter(log, u64::from(i32::unsigned_abs(*amount)), mode),
                     down()
                 ));
             }
-            assert_eq!(asked(&fallback), [asks], "{hits:?}");
+            assert_eq!(asked(&fallback), [counters], "{hits:?}");
         }
     }
 
@@ -290,13 +293,13 @@ mod tests {
             (Algorithm::TokenBucket, 60_000),
             (Algorithm::LeakyBucket, 60_000),
         ] {
-            for (after_ms, asks) in
+            for (after_ms, counters) in
                 [(counts_for_ms - 1, &[(Mode::Refund, 4)][..]), (counts_for_ms, &[])]
             {
                 let (fallback, clock) = fallback(1);
                 assert!(decide(&fallback, give_back(algorithm, 4), down()));
                 clock.set(NOW_MS + after_ms);
-                assert_eq!(asked(&fallback), asks, "{algorithm:?} after {after_ms} ms");
+                assert_eq!(asked(&fallback), counters, "{algorithm:?} after {after_ms} ms");
             }
         }
     }
@@ -307,11 +310,11 @@ mod tests {
         let (fallback, clock) = fallback(1);
         assert!(decide(&fallback, give_back(window, 4), down()));
         clock.set(NOW_MS + 40_000);
-        assert!(decide(&fallback, ask(window, 3, Mode::Take), down()));
+        assert!(decide(&fallback, counter(window, 3, Mode::Take), down()));
         assert!(decide(&fallback, give_back(window, 1), down()));
         assert_eq!(asked(&fallback), [(Mode::Take, 2)]);
         // Hits of an ended window are none that a refund of the next could give back.
-        assert!(decide(&fallback, ask(window, 5, Mode::Take), down()));
+        assert!(decide(&fallback, counter(window, 5, Mode::Take), down()));
         clock.set(NOW_MS + 100_000);
         assert!(decide(&fallback, give_back(window, 2), down()));
         assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
@@ -344,8 +347,8 @@ mod tests {
     #[test]
     fn what_a_rejected_request_gives_back_is_noted_where_rejected_hits_count() {
         let counted = |mode, hits| {
-            let ask = ask(Algorithm::FixedWindow, hits, mode);
-            Ask { limit: ask.limit.into_counted(), ..ask }
+            let counter = counter(Algorithm::FixedWindow, hits, mode);
+            CounterRequest { limit: counter.limit.into_counted(), ..counter }
         };
         let (fallback, _) = fallback(1);
         assert!(!decide(&fallback, counted(Mode::Take, 12), down()));
@@ -381,8 +384,12 @@ mod tests {
         assert!(decide(&fallback, take(4), down()));
         clock.set(NOW_MS + 60_000);
         assert_eq!(charged(&fallback), [4]);
-        let drained = ask(Algorithm::TokenBucket, 4, Mode::Take);
-        assert!(decide(&fallback, Ask { key: Key::of_bytes(&b"b"[..]), ..drained }, down()));
+        let drained = counter(Algorithm::TokenBucket, 4, Mode::Take);
+        assert!(decide(
+            &fallback,
+            CounterRequest { key: Key::of_bytes(&b"b"[..]), ..drained },
+            down()
+        ));
         clock.set(NOW_MS + 60_000 + 13_000);
         // A hit drains in 6 seconds, and a started one counts.
         assert_eq!(charged(&fallback), [2]);

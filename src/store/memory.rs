@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::State;
 use crate::clock::Clock;
-use crate::decide::{Ask, Outcome};
+use crate::decide::{CounterRequest, Outcome};
 use crate::decision::{Decision, Source};
 use crate::key::Key;
 use crate::limit::Limit;
@@ -92,14 +92,14 @@ struct Located {
 impl Held<'_> {
     /// Finds all counters before the first is looked into: most of a decision's time is memory on
     /// its way to the processor, and so it comes for several at once.
-    fn find(&self, asks: &[Ask]) -> SmallVec<[Located; 8]> {
-        let find = |ask: &Ask| {
-            let index = self.store.shard_of(&ask.key);
+    fn find(&self, counters: &[CounterRequest]) -> SmallVec<[Located; 8]> {
+        let find = |counter: &CounterRequest| {
+            let index = self.store.shard_of(&counter.key);
             // In ascending order, and every ask's is held: the first not before is the one.
             let at = self.shards.partition_point(|(held, _)| *held < index);
-            Located { at, found: self.shards[at].1.find(&ask.key), within: false }
+            Located { at, found: self.shards[at].1.find(&counter.key), within: false }
         };
-        asks.iter().map(find).collect()
+        counters.iter().map(find).collect()
     }
 }
 
@@ -129,23 +129,23 @@ impl MemoryStore {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Decides over `asks` now, or at `at_ms` in a replay, in which nothing expires.
-    pub fn decide(&self, asks: &[Ask], at_ms: Option<u64>) -> Decision {
+    /// Decides over `counters` now, or at `at_ms` in a replay, in which nothing expires.
+    pub fn decide(&self, counters: &[CounterRequest], at_ms: Option<u64>) -> Decision {
         let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
-        let mut held = self.hold(asks);
+        let mut held = self.hold(counters);
         let mut outcome = Outcome::default();
-        let mut all = held.find(asks);
-        for (ask, located) in asks.iter().zip(&mut all) {
+        let mut all = held.find(counters);
+        for (counter, located) in counters.iter().zip(&mut all) {
             let state = held.shards[located.at].1.state(located.found);
-            located.within = ask.test(state, now_ms);
-            outcome.count(ask, located.within);
+            located.within = counter.test(state, now_ms);
+            outcome.count(counter, located.within);
         }
-        let mut statuses = Vec::with_capacity(asks.len());
-        for (ask, Located { at, found, within }) in asks.iter().zip(all) {
-            let settle = |state: &mut State| ask.settle(state, now_ms, within, outcome);
+        let mut statuses = Vec::with_capacity(counters.len());
+        for (counter, Located { at, found, within }) in counters.iter().zip(all) {
+            let settle = |state: &mut State| counter.settle(state, now_ms, within, outcome);
             let shard = &mut held.shards[at].1;
-            statuses.push(if outcome.moves(ask, within) {
-                shard.update((ask, found), now_ms, settle)
+            statuses.push(if outcome.moves(counter, within) {
+                shard.update((counter, found), now_ms, settle)
             } else {
                 shard.read(found, settle)
             });
@@ -192,9 +192,9 @@ impl MemoryStore {
             .map(State::encode)
     }
 
-    fn hold(&self, asks: &[Ask]) -> Held<'_> {
+    fn hold(&self, counters: &[CounterRequest]) -> Held<'_> {
         let mut wanted: SmallVec<[usize; 16]> =
-            asks.iter().map(|ask| self.shard_of(&ask.key)).collect();
+            counters.iter().map(|counter| self.shard_of(&counter.key)).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let lock = |index: &usize| {

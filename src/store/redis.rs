@@ -7,17 +7,17 @@
 pub mod access;
 mod backoff;
 mod cluster;
+mod connection;
 pub mod credentials;
 pub mod deny;
-mod link;
 mod node;
 mod outage;
 mod queue;
 pub mod ring;
-mod route;
+mod scatter;
 pub mod slot;
-mod spread;
 pub mod tls;
+mod topology;
 pub mod url;
 pub mod wire;
 
@@ -28,19 +28,19 @@ use std::time::Duration;
 use super::fallback::{Charge, Fallback};
 use super::memory::MemoryStore;
 use crate::clock::{Stopwatch, uptime_us};
-use crate::decide::{Ask, Mode};
+use crate::decide::{CounterRequest, Mode};
 use crate::decision::Decision;
 use crate::decision::Enforcement;
-use crate::key::{Counter, Head, Key, Spelling, Tail};
+use crate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
 use crate::rules::OnStoreFailure;
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 use access::Access;
 use deny::DenyCache;
 use outage::{Outages, Servers};
-use route::Route;
-use spread::Part;
+use scatter::ShardRequest;
+use topology::Topology;
 
 /// Charges under way at once: no more than decide in the time of one decision, beside those of callers.
 const CHARGES_MAX: usize = 64;
@@ -76,7 +76,7 @@ pub struct Shared {
 /// The store in Redis, which replicas share. Each thread that serves has its own, with connections
 /// of its own.
 pub struct RedisStore {
-    route: Route,
+    topology: Topology,
     shared: Arc<Shared>,
 }
 
@@ -101,10 +101,10 @@ impl RedisStore {
     /// # Errors
     /// The URL is not one of a Redis server; the message does not repeat it, for its password.
     pub fn connect(options: &Options, shared: Arc<Shared>) -> Result<Self, String> {
-        Ok(Self { route: Route::connect(options, &shared)?, shared })
+        Ok(Self { topology: Topology::connect(options, &shared)?, shared })
     }
 
-    /// Decides over `asks`: here, if one is known to be denied, else in the next script run, and
+    /// Decides over `counters`: here, if one is known to be denied, else in the next script run, and
     /// where that fails by `policy`.
     ///
     /// # Errors
@@ -112,57 +112,57 @@ impl RedisStore {
     /// and the policy is to say so.
     pub async fn decide(
         &self,
-        asks: Vec<Ask>,
+        counters: Vec<CounterRequest>,
         policy: OnStoreFailure,
-        occasion: Occasion,
+        context: DecideContext,
     ) -> Result<Decision, StoreError> {
-        let denied = || self.shared.deny.decide(&asks, uptime_us());
-        if let Some(denied) = occasion.at_ms.map_or_else(denied, |_| None) {
+        let denied = || self.shared.deny.decide(&counters, uptime_us());
+        if let Some(denied) = context.at_ms.map_or_else(denied, |_| None) {
             return Ok(denied);
         }
-        let spreads = occasion.spreads && self.route.is_several();
-        let asks = Arc::new(asks);
-        match self.on_servers(&asks, occasion.spreading(spreads)).await {
+        let spreads = context.spreads && self.topology.is_several();
+        let counters = Arc::new(counters);
+        match self.on_servers(&counters, context.spreading(spreads)).await {
             Ok(decision) => Ok(decision),
             Err(error) => {
                 self.shared.metrics.count_store_error(&error);
-                self.shared.fallback.decide(&asks, policy, error)
+                self.shared.fallback.decide(&counters, policy, error)
             }
         }
     }
 
     async fn on_servers(
         &self,
-        asks: &Arc<Vec<Ask>>,
-        occasion: Occasion,
+        counters: &Arc<Vec<CounterRequest>>,
+        context: DecideContext,
     ) -> Result<Decision, StoreError> {
-        let partition = |ask: &Ask| self.route.partition(ask.key.as_bytes());
-        let first = asks.first().map_or(0, partition);
-        if asks.iter().skip(1).all(|ask| partition(ask) == first) {
-            return self.route.target(first).decide(Arc::clone(asks), occasion).await;
+        let partition = |counter: &CounterRequest| self.topology.partition(counter.key.as_bytes());
+        let first = counters.first().map_or(0, partition);
+        if counters.iter().skip(1).all(|counter| partition(counter) == first) {
+            return self.topology.target(first).decide(Arc::clone(counters), context).await;
         }
-        let part = |(partition, positions): (usize, Vec<usize>)| Part {
-            target: self.route.target(partition),
-            asks: Arc::new(positions.iter().map(|at| asks[*at].clone()).collect()),
+        let shard = |(partition, positions): (usize, Vec<usize>)| ShardRequest {
+            target: self.topology.target(partition),
+            counters: Arc::new(positions.iter().map(|at| counters[*at].clone()).collect()),
             positions,
         };
-        let parts = self.parts(asks).into_iter().map(part).collect();
+        let shards = self.shards(counters).into_iter().map(shard).collect();
         // A task of its own: what was taken is given back though the caller may be gone.
-        let decided = tokio::spawn(spread::decide(parts, occasion)).await;
+        let decided = tokio::spawn(scatter::decide(shards, context)).await;
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
     /// Which asks each partition has.
-    fn parts(&self, asks: &[Ask]) -> Vec<(usize, Vec<usize>)> {
-        let mut parts: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (at, ask) in asks.iter().enumerate() {
-            let partition = self.route.partition(ask.key.as_bytes());
-            match parts.iter_mut().find(|(other, _)| *other == partition) {
+    fn shards(&self, counters: &[CounterRequest]) -> Vec<(usize, Vec<usize>)> {
+        let mut shards: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (at, counter) in counters.iter().enumerate() {
+            let partition = self.topology.partition(counter.key.as_bytes());
+            match shards.iter_mut().find(|(other, _)| *other == partition) {
                 Some((_, positions)) => positions.push(at),
-                None => parts.push((partition, vec![at])),
+                None => shards.push((partition, vec![at])),
             }
         }
-        parts
+        shards
     }
 
     /// Decides requests one after the other in one script run of the first server, at one moment.
@@ -171,10 +171,10 @@ impl RedisStore {
     /// As [`RedisStore::decide`] by [`OnStoreFailure::Error`], for all of them.
     pub async fn decide_all(
         &self,
-        requests: &[&[Ask]],
+        requests: &[&[CounterRequest]],
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError> {
-        let first = self.route.nodes().into_iter().next();
+        let first = self.topology.nodes().into_iter().next();
         let first = first.ok_or_else(|| StoreError::Unavailable("no server".to_owned()))?;
         first.decide_all(requests.iter().copied(), at_ms).await
     }
@@ -190,8 +190,8 @@ impl RedisStore {
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        let mut ready = self.route.is_known();
-        for node in self.route.nodes() {
+        let mut ready = self.topology.is_known();
+        for node in self.topology.nodes() {
             ready = ready.and(node.ready().await);
         }
         let decides = ready.is_ok() && !self.shared.outages.any();
@@ -223,8 +223,8 @@ impl RedisStore {
 
     /// What is wrong with how the servers are set up, for people.
     pub async fn warning(&self) -> Option<String> {
-        for node in self.route.nodes() {
-            if let Ok(Some(policy)) = node.link().eviction_policy().await
+        for node in self.topology.nodes() {
+            if let Ok(Some(policy)) = node.connection().eviction_policy().await
                 && policy != "noeviction"
             {
                 return Some(format!(
@@ -247,17 +247,17 @@ impl RedisStore {
         let _turn = self.shared.charging.lock().await;
         let watch = Stopwatch::start();
         // All servers have the same time for a decision.
-        let soon = Duration::from_micros(self.route.target(0).timeout_us());
+        let soon = Duration::from_micros(self.topology.target(0).timeout_us());
         let (mut charged, mut refunded, mut lost) = (0, 0, fallback.take_lost());
         while watch.elapsed() < within
             && let Some(charges) = fallback.take_charges(CHARGES_MAX, soon)
         {
             let request = |charge: &Charge| {
-                let ask = charge.ask();
-                let partition = self.route.partition(ask.key.as_bytes());
-                (self.route.target(partition), Arc::new(vec![ask]))
+                let counter = charge.counter();
+                let partition = self.topology.partition(counter.key.as_bytes());
+                (self.topology.target(partition), Arc::new(vec![counter]))
             };
-            let answers = spread::on_all(charges.iter().map(request), &Occasion::now()).await;
+            let answers = scatter::on_all(charges.iter().map(request), &DecideContext::now()).await;
             let mut not_taken = vec![];
             for (charge, answer) in charges.into_iter().zip(answers) {
                 match answer {
@@ -289,10 +289,10 @@ impl RedisStore {
     pub async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
         let mut by_partition: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
         for key in keys {
-            by_partition.entry(self.route.partition(key)).or_default().push(key);
+            by_partition.entry(self.topology.partition(key)).or_default().push(key);
         }
         for (partition, keys) in by_partition {
-            self.route.remove(partition, &keys).await?;
+            self.topology.remove(partition, &keys).await?;
         }
         Ok(())
     }
@@ -302,23 +302,23 @@ impl RedisStore {
     /// # Errors
     /// It could not connect within `deadline`, or to a node of a cluster that is asked by itself.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
-        self.route.connected(deadline).await
+        self.topology.connected(deadline).await
     }
 }
 
 /// One of our own counters, in debt or not: overdraft always writes. Each number is another key.
-fn probe(number: u32) -> Result<Ask, String> {
+fn probe(number: u32) -> Result<CounterRequest, String> {
     let spec = LimitSpec { hits: 1, period_ms: 1_000, overdraft: true, ..LimitSpec::default() };
     let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
     let value = if number == 0 { String::new() } else { number.to_string() };
-    let counter = Counter {
+    let key_parts = KeyParts {
         // No limits file has a domain without a name.
-        head: &Head::of(&Spelling::readable("tg"), ""),
+        head: &KeyPrefix::of(&KeyFormat::readable("tg"), ""),
         slot_by: &[],
         entries: std::iter::once(("probe", &*value)),
         shared: &[],
-        tail: &Tail::of(&limit, 0),
+        tail: &KeySuffix::of(&limit, 0),
     };
-    let (key, enforcement) = (Key::of(&counter), Enforcement::Shadow);
-    Ok(Ask { key, limit, hits: 1, mode: Mode::Take, enforcement })
+    let (key, enforcement) = (Key::of(&key_parts), Enforcement::Shadow);
+    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement })
 }

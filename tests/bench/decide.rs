@@ -11,7 +11,7 @@ use std::sync::Arc;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use prost::Message;
 use tidegate::clock::SystemClock;
-use tidegate::key::{Head, KeySecret, Spelling};
+use tidegate::key::{KeyFormat, KeyPrefix, KeySecret};
 use tidegate::limit::Algorithm;
 use tidegate::plan::Plan;
 use tidegate::proto::envoy::extensions::common::ratelimit::v3::{
@@ -65,8 +65,8 @@ fn read(bench: &mut Criterion) {
 
 fn plan(bench: &mut Criterion) {
     let mut group = bench.benchmark_group("match 3 descriptors against rules");
-    let readable = Spelling::readable("tg");
-    let head = Head::of(&readable, "edge");
+    let readable = KeyFormat::readable("tg");
+    let head = KeyPrefix::of(&readable, "edge");
     let request = request(3);
     for count in [10, 10_000] {
         let rules = rules(count, "limit: 1000000, period: 1d");
@@ -76,7 +76,7 @@ fn plan(bench: &mut Criterion) {
         });
     }
     let secret = KeySecret::of(b"sixteen bytes...").unwrap();
-    let head = Head::of(&Spelling { secret: Some(secret), ..readable }, "edge");
+    let head = KeyPrefix::of(&KeyFormat { secret: Some(secret), ..readable }, "edge");
     let rules = rules(10, "limit: 1000000, period: 1d");
     let domain = rules.domain("edge").unwrap();
     group.bench_function("under a secret", |bench| {
@@ -86,14 +86,14 @@ fn plan(bench: &mut Criterion) {
 
 fn decide(bench: &mut Criterion) {
     let mut group = bench.benchmark_group("decide 3 limits of 100,000 values in memory");
-    let head = Head::of(&Spelling::readable("tg"), "edge");
+    let head = KeyPrefix::of(&KeyFormat::readable("tg"), "edge");
     for algorithm in Algorithm::ALL {
         let name = algorithm.name();
         let rules = rules(3, &format!("limit: 1000, period: 1d, algorithm: {name}"));
         let domain = rules.domain("edge").unwrap();
         let store = MemoryStore::new(KEYS_MAX, Arc::new(SystemClock));
         group.bench_function(name, |bench| {
-            let asks = || Plan::of(&request(3), domain, &head).unwrap().asks;
+            let asks = || Plan::of(&request(3), domain, &head).unwrap().counters;
             let decide = |asks: Vec<_>| store.decide(&asks, None);
             bench.iter_batched(asks, decide, BatchSize::SmallInput);
         });

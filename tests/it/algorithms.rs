@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use tidegate::algorithm::State;
 use tidegate::clock::MOMENT_MAX_MS;
-use tidegate::decide::{Ask, Mode, Outcome};
+use tidegate::decide::{CounterRequest, Mode, Outcome};
 use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 
@@ -25,7 +25,7 @@ fn with_dice(test: impl Fn(&mut Dice) -> Result<(), String>) {
     }
 }
 
-fn one(ask: &Ask, state: &mut State, now_ms: u64) -> (bool, Status) {
+fn one(ask: &CounterRequest, state: &mut State, now_ms: u64) -> (bool, Status) {
     let states = std::slice::from_mut(state);
     let (allowed, statuses) = decide(std::slice::from_ref(ask), states, now_ms);
     (allowed, statuses[0])
@@ -56,7 +56,7 @@ fn admit_random_arrivals(dice: &mut Dice, limit: &Limit) -> Vec<(u64, u64)> {
             _ => dice.within(0..=limit.period_ms()),
         };
         let hits = dice.within(1..=limit.hits().min(3));
-        if one(&Ask { hits, ..take("arrivals", limit) }, &mut state, now_ms).0 {
+        if one(&CounterRequest { hits, ..take("arrivals", limit) }, &mut state, now_ms).0 {
             admitted.push((now_ms, hits));
         }
     }
@@ -105,7 +105,7 @@ fn no_period_of_a_strict_counter_admits_more_than_the_limit() {
 
 /// Draws limits of all algorithms, runs random requests on each with a clock that goes forward,
 /// and lets `test` look at every moment before a request.
-fn at_random_moments(test: impl Fn(&Limit, &State, &Ask, u64) -> Result<(), String>) {
+fn at_random_moments(test: impl Fn(&Limit, &State, &CounterRequest, u64) -> Result<(), String>) {
     with_dice(|dice| {
         for round in 0..1_200 {
             let spec = draw_spec(dice, Algorithm::ALL[round % Algorithm::ALL.len()]);
@@ -132,7 +132,7 @@ fn draw_step_ms(dice: &mut Dice, limit: &Limit) -> u64 {
     }
 }
 
-fn draw_ask(dice: &mut Dice, limit: &Limit) -> Ask {
+fn draw_ask(dice: &mut Dice, limit: &Limit) -> CounterRequest {
     let hits = match dice.within(0..=9) {
         0..=4 => 1,
         5..=7 => dice.within(0..=limit.capacity()),
@@ -140,7 +140,7 @@ fn draw_ask(dice: &mut Dice, limit: &Limit) -> Ask {
         _ => dice.any_size(HITS_MAX),
     };
     let mode = if dice.one_in(10) { Mode::Refund } else { Mode::Take };
-    Ask { hits, mode, ..take("random", limit) }
+    CounterRequest { hits, mode, ..take("random", limit) }
 }
 
 /// Of a wait of 285,000 years or more: the longest that is counted, whatever the debt.
@@ -215,7 +215,10 @@ fn nobody_takes_where_a_limit_without_overdraft_rejects() {
 #[test]
 fn a_read_leaves_no_trace() {
     at_random_moments(|_, state, ask, now_ms| {
-        for read in [Ask { mode: Mode::Peek, ..ask.clone() }, Ask { hits: 0, ..ask.clone() }] {
+        for read in [
+            CounterRequest { mode: Mode::Peek, ..ask.clone() },
+            CounterRequest { hits: 0, ..ask.clone() },
+        ] {
             let mut after = state.clone();
             one(&read, &mut after, now_ms);
             expect(after == *state && after.encode() == state.encode(), "a read moved the state")?;
@@ -228,7 +231,7 @@ fn a_read_leaves_no_trace() {
 fn what_was_taken_and_given_back_was_not_used() {
     at_random_moments(|limit, state, ask, now_ms| {
         let (mut after, before) = (state.clone(), limit.remaining(state, now_ms));
-        let taking = Ask { mode: Mode::Take, ..ask.clone() };
+        let taking = CounterRequest { mode: Mode::Take, ..ask.clone() };
         // Debt saturates at the most; what came over it is not there to be given back.
         if ask.hits > 1_000_000 || limit.overdraft() || !one(&taking, &mut after, now_ms).0 {
             return Ok(());
@@ -279,7 +282,7 @@ fn a_state_is_kept_until_its_reset_and_not_a_period_longer() {
 }
 
 /// Decides over `asks` and their `states`, both in the same order.
-fn decide(asks: &[Ask], states: &mut [State], now_ms: u64) -> (bool, Vec<Status>) {
+fn decide(asks: &[CounterRequest], states: &mut [State], now_ms: u64) -> (bool, Vec<Status>) {
     let mut outcome = Outcome::default();
     let mut within = Vec::with_capacity(asks.len());
     for (ask, state) in asks.iter().zip(states.iter()) {
@@ -287,7 +290,7 @@ fn decide(asks: &[Ask], states: &mut [State], now_ms: u64) -> (bool, Vec<Status>
         outcome.count(ask, fits);
         within.push(fits);
     }
-    let settle = |((ask, state), within): ((&Ask, &mut State), bool)| {
+    let settle = |((ask, state), within): ((&CounterRequest, &mut State), bool)| {
         ask.settle(state, now_ms, within, outcome)
     };
     let statuses = asks.iter().zip(states).zip(within).map(settle).collect();

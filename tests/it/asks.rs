@@ -1,8 +1,8 @@
 //! Asks that read as a sentence: `take("name", &limit)` is what a store gets.
 
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Enforcement;
-use tidegate::key::{Counter, Group, Head, Key, Spelling, Tail};
+use tidegate::key::{Group, Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
 /// The limit of `hits` a period, with the algorithm's defaults.
@@ -23,9 +23,9 @@ pub fn key(name: &str, limit: &Limit) -> Key {
 /// The key of the counter `name` in a domain, in a group with the others of that algorithm and
 /// period.
 pub fn key_in(domain: &str, name: &str, limit: &Limit) -> Key {
-    let tail = Tail::of(limit, 0);
-    let key = Key::of(&Counter {
-        head: &Head::of(&Spelling::readable("tg"), domain),
+    let tail = KeySuffix::of(limit, 0);
+    let key = Key::of(&KeyParts {
+        head: &KeyPrefix::of(&KeyFormat::readable("tg"), domain),
         slot_by: &[],
         entries: std::iter::once(("name", name)),
         shared: &[],
@@ -35,8 +35,8 @@ pub fn key_in(domain: &str, name: &str, limit: &Limit) -> Key {
 }
 
 /// Asks the counter `name` for one hit.
-pub fn take(name: &str, limit: &Limit) -> Ask {
-    Ask {
+pub fn take(name: &str, limit: &Limit) -> CounterRequest {
+    CounterRequest {
         key: key(name, limit),
         limit: *limit,
         hits: 1,
@@ -46,17 +46,17 @@ pub fn take(name: &str, limit: &Limit) -> Ask {
 }
 
 /// Asks the counter `name` whether one hit would fit.
-pub fn peek(name: &str, limit: &Limit) -> Ask {
-    Ask { mode: Mode::Peek, ..take(name, limit) }
+pub fn peek(name: &str, limit: &Limit) -> CounterRequest {
+    CounterRequest { mode: Mode::Peek, ..take(name, limit) }
 }
 
 /// Gives hits back to the counter `name`.
-pub fn refund(name: &str, limit: &Limit, hits: u64) -> Ask {
-    Ask { mode: Mode::Refund, hits, ..take(name, limit) }
+pub fn refund(name: &str, limit: &Limit, hits: u64) -> CounterRequest {
+    CounterRequest { mode: Mode::Refund, hits, ..take(name, limit) }
 }
 
 /// An ask for one hit an hour of every algorithm in turn, with hits to spare.
-pub fn mixed(count: usize) -> Vec<Ask> {
+pub fn mixed(count: usize) -> Vec<CounterRequest> {
     let mixed = (0..count).map(|at| {
         let algorithm = Algorithm::ALL[at % Algorithm::ALL.len()];
         let burst = (algorithm == Algorithm::Gcra).then_some(100);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::SystemClock;
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::{Enforcement, Status};
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
@@ -14,7 +14,7 @@ use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::{RedisStore, Shared};
-use tidegate::store::{Occasion, StoreError};
+use tidegate::store::{DecideContext, StoreError};
 use tokio::time::timeout;
 
 use crate::asks::{checked, key_in, limit, take};
@@ -86,9 +86,13 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
 }
 
 /// What becomes of `asks` after `before`, each by itself, in memory and on two servers.
-async fn assert_as_in_memory(redis: &RedisStore, before: &[Ask], asks: Vec<Ask>) {
+async fn assert_as_in_memory(
+    redis: &RedisStore,
+    before: &[CounterRequest],
+    asks: Vec<CounterRequest>,
+) {
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
-    let decide = |asks| redis.decide(asks, OnStoreFailure::Error, Occasion::now());
+    let decide = |asks| redis.decide(asks, OnStoreFailure::Error, DecideContext::now());
     for ask in before {
         memory.decide(std::slice::from_ref(ask), None);
         decide(vec![ask.clone()]).await.unwrap();
@@ -114,11 +118,16 @@ async fn a_quota_that_gives_hits_back_is_one_that_has_room() {
     let (redis, _servers) = two_servers().await;
     let one = limit(Algorithm::FixedWindow, 1, 1_000 * HOUR_MS);
     for other in 0..8 {
-        let take = Ask { key: key_in(&format!("full {other}"), "x", &one), ..take("x", &one) };
-        let full = Ask { enforcement: Enforcement::Quota(0), ..take.clone() };
+        let take =
+            CounterRequest { key: key_in(&format!("full {other}"), "x", &one), ..take("x", &one) };
+        let full = CounterRequest { enforcement: Enforcement::Quota(0), ..take.clone() };
         let key = key_in(&format!("refunded {other}"), "x", &one);
-        let refund =
-            Ask { key, mode: Mode::Refund, enforcement: Enforcement::Quota(1), ..take.clone() };
+        let refund = CounterRequest {
+            key,
+            mode: Mode::Refund,
+            enforcement: Enforcement::Quota(1),
+            ..take.clone()
+        };
         assert_as_in_memory(&redis, &[take], vec![full, refund]).await;
     }
 }
@@ -133,14 +142,16 @@ async fn debt_that_is_given_back_is_waited_for_by_nobody() {
             LimitSpec { algorithm, hits: 10, period_ms, overdraft: true, ..LimitSpec::default() };
         let debt = checked(&spec);
         for other in 0..8 {
-            let strict =
-                Ask { key: key_in(&format!("strict {other}"), "x", &strict), ..take("x", &strict) };
-            let debt = Ask {
+            let strict = CounterRequest {
+                key: key_in(&format!("strict {other}"), "x", &strict),
+                ..take("x", &strict)
+            };
+            let debt = CounterRequest {
                 key: key_in(&format!("debt {other}"), "x", &debt),
                 hits: 10,
                 ..take("x", &debt)
             };
-            let asks = vec![Ask { hits: 500, ..debt.clone() }, strict.clone()];
+            let asks = vec![CounterRequest { hits: 500, ..debt.clone() }, strict.clone()];
             redis
                 .remove(&[strict.key.as_bytes().to_vec(), debt.key.as_bytes().to_vec()])
                 .await

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate::key::{Counter, Head, Key, KeySecret, Spelling, Tail};
+use tidegate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySecret, KeySuffix};
 use tidegate::limit::{Algorithm, Limit};
 
 use crate::asks::limit;
@@ -23,9 +23,9 @@ struct Parts {
 }
 
 impl Parts {
-    fn spelling(&self) -> Spelling {
+    fn spelling(&self) -> KeyFormat {
         let secret = self.secret.then(|| KeySecret::of(b"sixteen bytes...").unwrap());
-        Spelling { secret, ..Spelling::readable("tg") }
+        KeyFormat { secret, ..KeyFormat::readable("tg") }
     }
 
     fn limit(&self) -> Limit {
@@ -35,12 +35,12 @@ impl Parts {
     fn key(&self) -> Vec<u8> {
         let shared: Vec<_> =
             self.marked().map(|(_, value, shared)| shared.then(|| wildcard(value))).collect();
-        let counter = Counter {
-            head: &Head::of(&self.spelling(), &self.domain),
+        let counter = KeyParts {
+            head: &KeyPrefix::of(&self.spelling(), &self.domain),
             slot_by: &self.slot_by,
             entries: self.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())),
             shared: &shared,
-            tail: &Tail::of(&self.limit(), self.ordinal),
+            tail: &KeySuffix::of(&self.limit(), self.ordinal),
         };
         Key::of(&counter).as_bytes().to_vec()
     }

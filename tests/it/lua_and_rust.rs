@@ -14,7 +14,7 @@ use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::Builder;
 use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
 use tidegate::decision::Enforcement;
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
@@ -87,8 +87,12 @@ impl SideBySide {
     }
 
     /// Decides in both stores, in Redis in one run, compares, and returns what both said.
-    async fn decide(&mut self, run: &[Vec<Ask>], now_ms: u64) -> Result<Vec<Decision>, String> {
-        let requests: Vec<&[Ask]> = run.iter().map(Vec::as_slice).collect();
+    async fn decide(
+        &mut self,
+        run: &[Vec<CounterRequest>],
+        now_ms: u64,
+    ) -> Result<Vec<Decision>, String> {
+        let requests: Vec<&[CounterRequest]> = run.iter().map(Vec::as_slice).collect();
         let lua = self.redis.decide_all(&requests, Some(now_ms)).await;
         let lua = lua.map_err(|error| format!("at {now_ms}, {run:#?}: {error}"))?;
         let mut rust = Vec::new();
@@ -103,7 +107,7 @@ impl SideBySide {
             self.seen.count(asks, &decision);
             rust.push(decision);
         }
-        let asks: Vec<&Ask> = run.iter().flatten().collect();
+        let asks: Vec<&CounterRequest> = run.iter().flatten().collect();
         let keys: Vec<&[u8]> = asks.iter().map(|ask| ask.key.as_bytes()).collect();
         let stored: Vec<Option<Bytes>> = self.reader.mget(keys).await.unwrap();
         for (ask, lua) in asks.iter().zip(stored) {
@@ -121,7 +125,7 @@ impl SideBySide {
 }
 
 impl Seen {
-    fn count(&mut self, asks: &[Ask], decision: &Decision) {
+    fn count(&mut self, asks: &[CounterRequest], decision: &Decision) {
         let (to, statuses) = (u64::from(decision.allowed), &decision.statuses);
         self.allowed += to;
         self.rejected += 1 - to;
@@ -133,7 +137,7 @@ impl Seen {
         }
     }
 
-    fn count_run(&mut self, run: &[Vec<Ask>]) {
+    fn count_run(&mut self, run: &[Vec<CounterRequest>]) {
         let keys: HashSet<_> = run.iter().flatten().map(|ask| ask.key.as_bytes()).collect();
         if keys.len() < run.iter().flatten().count() {
             self.shared += 1;
@@ -141,7 +145,7 @@ impl Seen {
         }
     }
 
-    fn count_bytes(&mut self, ask: &Ask, bytes: &[u8]) {
+    fn count_bytes(&mut self, ask: &CounterRequest, bytes: &[u8]) {
         if ask.limit.algorithm() == Algorithm::SlidingWindowLog {
             self.log_bytes_max = self.log_bytes_max.max(bytes.len());
             // The tag of the record in slot 0.
@@ -259,7 +263,7 @@ impl Episode {
     }
 
     /// Requests for one run, among which a limit may change.
-    fn draw_run(&mut self, dice: &mut Dice) -> Vec<Vec<Ask>> {
+    fn draw_run(&mut self, dice: &mut Dice) -> Vec<Vec<CounterRequest>> {
         let requests = match dice.within(0..=9) {
             0..=4 => 1,
             5..=8 => dice.within(2..=6),
@@ -274,7 +278,7 @@ impl Episode {
         requests.collect()
     }
 
-    fn draw_asks(&self, dice: &mut Dice) -> Vec<Ask> {
+    fn draw_asks(&self, dice: &mut Dice) -> Vec<CounterRequest> {
         let mut left: Vec<&Counter> = self.counters.iter().collect();
         let count = dice.within(1..=left.len().min(5) as u64);
         let ask = |_| {
@@ -285,14 +289,14 @@ impl Episode {
             }
             draw_ask(dice, counter)
         };
-        let mut asks: Vec<Ask> = (0..count).map(ask).collect();
+        let mut asks: Vec<CounterRequest> = (0..count).map(ask).collect();
         number_groups(&mut asks);
         asks
     }
 }
 
 /// Numbers the groups of quotas anew, without gaps.
-pub(super) fn number_groups(asks: &mut [Ask]) {
+pub(super) fn number_groups(asks: &mut [CounterRequest]) {
     let mut drawn = Vec::new();
     for ask in asks {
         if let Enforcement::Quota(group) = &mut ask.enforcement {
@@ -305,7 +309,7 @@ pub(super) fn number_groups(asks: &mut [Ask]) {
     }
 }
 
-fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
+fn draw_ask(dice: &mut Dice, counter: &Counter) -> CounterRequest {
     let mut limit = asks::checked(&counter.spec);
     if dice.one_in(8) {
         limit = limit.into_counted();
@@ -331,7 +335,7 @@ fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
         2..=7 => Enforcement::Quota(u8::try_from(dice.within(0..=2)).unwrap()),
         _ => Enforcement::Enforced,
     };
-    Ask { hits, mode, enforcement, ..asks::take(&counter.name, &limit) }
+    CounterRequest { hits, mode, enforcement, ..asks::take(&counter.name, &limit) }
 }
 
 async fn run(

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::clock::FakeClock;
-use tidegate::decide::Ask;
+use tidegate::decide::CounterRequest;
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 use tidegate::store::memory::MemoryStore;
 
@@ -118,7 +118,8 @@ fn at_the_bound_the_limit_with_most_counters_loses_one() {
 #[test]
 fn the_bound_holds_where_one_request_brings_more_counters() {
     let (store, _) = store(3);
-    let asks: Vec<Ask> = (0..10).map(|at| take(&format!("{at}"), &for_hours(1))).collect();
+    let asks: Vec<CounterRequest> =
+        (0..10).map(|at| take(&format!("{at}"), &for_hours(1))).collect();
     assert!(store.decide(&asks, None).allowed);
     assert_eq!((store.keys(), store.evicted()), (3, 7));
 }
@@ -245,7 +246,8 @@ fn the_bound_holds_for_counters_that_are_in_force_for_ten_thousand_years() {
     let threads_store = Arc::clone(&store);
     in_threads(move |thread| {
         for at in 0..200 {
-            let take = Ask { hits: 10_000 + at, ..take(&format!("{thread} {at}"), &slow) };
+            let take =
+                CounterRequest { hits: 10_000 + at, ..take(&format!("{thread} {at}"), &slow) };
             assert!(threads_store.decide(&[take], None).allowed);
         }
     });
@@ -283,7 +285,7 @@ fn threads_with_keys_in_differing_orders_admit_exactly_the_limit() {
         let mut dice = Dice::of_seed(thread);
         for _ in 0..4_000 {
             let others: Vec<usize> = shuffled(&mut dice, 11);
-            let mut asks: Vec<Ask> =
+            let mut asks: Vec<CounterRequest> =
                 others[..3].iter().map(|at| take(&format!("{at}"), &wide)).collect();
             let place = usize::try_from(dice.within(0..=3)).unwrap();
             asks.insert(place, take("shared", &shared));

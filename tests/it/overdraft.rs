@@ -7,12 +7,12 @@ use std::sync::Arc;
 use prost_types::Duration;
 use serde_json::{Value, json};
 use tidegate::clock::FakeClock;
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::{Occasion, Store};
+use tidegate::store::{DecideContext, Store};
 
 use crate::asks::{checked, refund, take};
 use crate::support::client::{Page, Served, request};
@@ -46,15 +46,15 @@ fn drained_in_ms(hits: u64) -> u64 {
     u64::try_from(units.div_ceil(u128::from(HITS))).unwrap()
 }
 
-async fn status_at(store: &Store, ask: Ask, at_ms: u64) -> Status {
-    let decided = store.decide(vec![ask], OnStoreFailure::Error, Occasion::at(at_ms)).await;
+async fn status_at(store: &Store, ask: CounterRequest, at_ms: u64) -> Status {
+    let decided = store.decide(vec![ask], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
     decided.unwrap().statuses[0]
 }
 
 async fn counts_a_debt_exactly(store: &Store, name: &str) {
     let limit = prime_month();
-    let hits = |hits| Ask { hits, ..take("debt", &limit) };
-    let asks = || Ask { mode: Mode::Peek, ..hits(1) };
+    let hits = |hits| CounterRequest { hits, ..take("debt", &limit) };
+    let asks = || CounterRequest { mode: Mode::Peek, ..hits(1) };
     let taken = status_at(store, hits(30_000_000), START_MS).await;
     assert_eq!(taken.reset_after_ms, drained_in_ms(30_000_000), "{name}");
     let rejected = status_at(store, asks(), START_MS).await;

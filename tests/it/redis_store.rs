@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Occasion, StoreError};
+use tidegate::store::{DecideContext, StoreError};
 
 use crate::asks::{checked, limit, mixed, peek, refund, take};
 use crate::dice::Dice;
@@ -83,7 +83,7 @@ async fn requests_at_once_load_a_forgotten_script_and_none_fails() {
                 assert!(decision.is_ok(), "{version:?}, round {round}: {decision:?}");
             }
         }
-        let decision = decide(&store, &[Ask { hits: 0, ..mixed(1).remove(0) }]).await;
+        let decision = decide(&store, &[CounterRequest { hits: 0, ..mixed(1).remove(0) }]).await;
         assert_eq!(decision.statuses[0].remaining, 0, "{version:?}");
     }
 }
@@ -142,7 +142,7 @@ async fn expires_when_idle(server: &RedisServer, store: &RedisStore, limits: &[L
     for _ in 0..300 {
         let limit = dice.pick(limits);
         let mode = if dice.one_in(6) { Mode::Refund } else { Mode::Take };
-        let ask = Ask { hits: dice.within(1..=4), mode, ..take("counter", &limit) };
+        let ask = CounterRequest { hits: dice.within(1..=4), mode, ..take("counter", &limit) };
         let decision = decide(store, std::slice::from_ref(&ask)).await;
         let Reply::Int(ttl_ms) = about_key(server, &["PTTL"], ask.key.as_bytes()) else {
             panic!("{ask:?}")
@@ -199,7 +199,7 @@ async fn rejected_requests_and_reads_write_nothing() {
         let reads: Vec<_> = full
             .iter()
             .map(|limit| peek("full", limit))
-            .chain(full.iter().map(|limit| Ask { hits: 0, ..take("other", limit) }))
+            .chain(full.iter().map(|limit| CounterRequest { hits: 0, ..take("other", limit) }))
             .collect();
         decide(&store, &reads).await;
         assert_eq!(changes(), changes_before, "{version:?}");
@@ -212,15 +212,15 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
 }
 
 /// Takes a hit at each of these moments.
-async fn hit_at(store: &RedisStore, ask: &Ask, moments: std::ops::Range<u64>) {
+async fn hit_at(store: &RedisStore, ask: &CounterRequest, moments: std::ops::Range<u64>) {
     for at_ms in moments {
         let decision =
-            store.decide(vec![ask.clone()], OnStoreFailure::Error, Occasion::at(at_ms)).await;
+            store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
         assert!(decision.unwrap().allowed, "at {at_ms}");
     }
 }
 
-fn memory_usage(server: &RedisServer, ask: &Ask) -> u64 {
+fn memory_usage(server: &RedisServer, ask: &CounterRequest) -> u64 {
     let key = std::str::from_utf8(ask.key.as_bytes()).unwrap();
     let reply = server.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"]);
     let Reply::Int(bytes) = reply else { panic!("{reply:?}") };
@@ -267,7 +267,7 @@ async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
         for now_ms in (0..40).map(|at| START_MS + hits + at * (3 * hits / 40)) {
             let before = calls(&server, "getrange");
             store
-                .decide(vec![ask.clone()], OnStoreFailure::Error, Occasion::at(now_ms))
+                .decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
                 .await
                 .unwrap();
             reads_max = reads_max.max(calls(&server, "getrange") - before);
@@ -289,16 +289,16 @@ async fn what_is_no_state_under_a_key_is_an_error_or_overwritten() {
             let key = ask.key.as_bytes();
             server.command(&[b"SET".as_slice(), key, b"xyz"]);
             let short =
-                store.decide(vec![ask.clone()], OnStoreFailure::Error, Occasion::now()).await;
-            let refused = matches!(short, Err(StoreError::Broken(_)));
+                store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now()).await;
+            let refused = matches!(short, Err(StoreError::WrongType(_)));
             // Less than one sub-window counts as none.
             let none = algorithm == Algorithm::SlidingWindowCounter && short.is_ok();
             assert!(refused || none, "{version:?} {algorithm:?}: {short:?}");
             server.command(&[b"DEL".as_slice(), key]);
             server.command(&[b"LPUSH".as_slice(), key, b"xyz"]);
             let list =
-                store.decide(vec![ask.clone()], OnStoreFailure::Error, Occasion::now()).await;
-            let refused = matches!(list, Err(StoreError::Broken(_)));
+                store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now()).await;
+            let refused = matches!(list, Err(StoreError::WrongType(_)));
             // MGET sees no value in a list: the counter starts afresh there.
             assert!(refused || list.is_ok_and(|decision| decision.allowed), "{algorithm:?}");
         }
@@ -312,7 +312,7 @@ async fn the_cpu_time_of_script_runs_is_measured() {
     const RUNS: u32 = 2_000;
     let server = RedisServer::start(Version::Redis70);
     let store = store_on(&server).await;
-    let three = |algorithm| -> Vec<Ask> {
+    let three = |algorithm| -> Vec<CounterRequest> {
         let limit = limit(algorithm, 1_000_000, HOUR_MS);
         (0..3).map(|at| take(&format!("{at}"), &limit)).collect()
     };
@@ -330,7 +330,11 @@ async fn the_cpu_time_of_script_runs_is_measured() {
         let before = server.used_cpu();
         for run in 0..RUNS {
             let decision = store
-                .decide(asks.clone(), OnStoreFailure::Error, Occasion::at(from_ms + u64::from(run)))
+                .decide(
+                    asks.clone(),
+                    OnStoreFailure::Error,
+                    DecideContext::at(from_ms + u64::from(run)),
+                )
                 .await
                 .unwrap();
             assert!(decision.allowed, "{name}");
@@ -348,7 +352,7 @@ async fn a_server_that_answers_but_refuses_to_write_is_not_ready_until_it_does()
         let memory = |max: &str| server.command(&["CONFIG", "SET", "maxmemory", max]);
         assert!(decide(&store, &mixed(3)).await.allowed, "{version:?}");
         memory("1");
-        let full = store.decide(mixed(3), OnStoreFailure::Error, Occasion::now()).await;
+        let full = store.decide(mixed(3), OnStoreFailure::Error, DecideContext::now()).await;
         assert!(matches!(full, Err(StoreError::Refused(_))), "{version:?}: {full:?}");
         assert!(matches!(store.ready().await, Err(StoreError::Refused(_))), "{version:?}");
         memory("0");

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::limit::{Algorithm, Limit};
 use tidegate::store::redis::RedisStore;
 use tonic::Code;
@@ -52,11 +52,11 @@ impl Model {
 /// more than is allowed.
 async fn slide(
     (server, store): (&RedisServer, &RedisStore),
-    (ask, model): (&Ask, &mut Model),
+    (ask, model): (&CounterRequest, &mut Model),
     moments_ms: impl Iterator<Item = u64>,
 ) {
     // Loads the script, which is written too.
-    let read = [Ask { mode: Mode::Peek, ..ask.clone() }];
+    let read = [CounterRequest { mode: Mode::Peek, ..ask.clone() }];
     store.decide_all(&[&read], Some(START_MS)).await.unwrap();
     let mut written = written_bytes(server);
     for now_ms in moments_ms {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::decide::Ask;
+use tidegate::decide::CounterRequest;
 use tidegate::limit::Algorithm;
 use tidegate::store::StoreError;
 use tidegate::store::redis::RedisStore;
@@ -27,7 +27,7 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
         let mut other = mixed(6);
         other.push(take("once", &once));
         let requests = [mixed(6), other.clone(), other, vec![], mixed(3)];
-        let requests: Vec<&[Ask]> = requests.iter().map(Vec::as_slice).collect();
+        let requests: Vec<&[CounterRequest]> = requests.iter().map(Vec::as_slice).collect();
         let decisions = store.decide_all(&requests, None).await.unwrap();
         assert_eq!(server.evalsha_calls() - before, 1, "{version:?}");
         let allowed: Vec<_> = decisions.iter().map(|decision| decision.allowed).collect();
@@ -40,7 +40,10 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
 }
 
 /// How many of requests that come at once pass.
-async fn passing(store: &Arc<RedisStore>, requests: impl IntoIterator<Item = Vec<Ask>>) -> usize {
+async fn passing(
+    store: &Arc<RedisStore>,
+    requests: impl IntoIterator<Item = Vec<CounterRequest>>,
+) -> usize {
     let decisions = decide_at_once(store, requests).await;
     decisions.into_iter().filter(|decision| decision.as_ref().unwrap().allowed).count()
 }
@@ -84,7 +87,7 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
         for decision in decide_at_once(&store, requests).await {
             match decision {
                 Ok(decision) => assert!(decision.allowed, "{version:?}"),
-                Err(StoreError::Broken(_)) => broken += 1,
+                Err(StoreError::WrongType(_)) => broken += 1,
                 Err(other) => panic!("{version:?}: {other:?}"),
             }
         }
@@ -97,7 +100,11 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
 
 /// Sends requests that come together, about these counters in turn, of which some are refused for a
 /// reason of this kind; answers how many hits each of the others has left.
-async fn some_are_refused(store: &Arc<RedisStore>, asks: &[Ask], kind: &str) -> Vec<Option<u64>> {
+async fn some_are_refused(
+    store: &Arc<RedisStore>,
+    asks: &[CounterRequest],
+    kind: &str,
+) -> Vec<Option<u64>> {
     let requests = (0..40).map(|at| vec![asks[at % asks.len()].clone()]);
     let decisions = decide_at_once(store, requests).await;
     let left = decisions.into_iter().map(|decision| match decision {
@@ -117,7 +124,7 @@ async fn a_counter_that_the_user_may_not_touch_harms_no_other() {
         let store = Arc::new(store_at(&user.url_of(&server), &shared(0)).await);
         let hourly = limit(Algorithm::TokenBucket, 100, HOUR_MS);
         let mine = take("mine", &hourly);
-        let others = Ask { key: key_in("other", "x", &hourly), ..mine.clone() };
+        let others = CounterRequest { key: key_in("other", "x", &hourly), ..mine.clone() };
         let left = some_are_refused(&store, &[mine, others], "noperm").await;
         let counted: Vec<_> = left.iter().step_by(2).copied().collect();
         let each_once: Vec<_> = (80..100).rev().map(Some).collect();

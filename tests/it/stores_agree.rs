@@ -12,11 +12,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use tidegate::clock::FakeClock;
-use tidegate::decide::{Ask, Mode};
+use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
 use tidegate::decision::Enforcement;
 use tidegate::limit::{Algorithm, Limit, LimitSpec, Shape};
-use tidegate::store::Occasion;
+use tidegate::store::DecideContext;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisStore;
 use tidegate::store::redis::ring::Ring;
@@ -65,7 +65,7 @@ struct Counter {
 
 /// A request, and whether several of the three servers decide it.
 struct Request {
-    asks: Vec<Ask>,
+    asks: Vec<CounterRequest>,
     is_spread: bool,
 }
 
@@ -91,7 +91,8 @@ impl Stores {
 
     /// Decides in all stores and compares. Returns what they said.
     async fn decide(&mut self, run: &Run, now_ms: u64) -> Result<Vec<Decision>, String> {
-        let asks: Vec<&[Ask]> = run.requests.iter().map(|request| &*request.asks).collect();
+        let asks: Vec<&[CounterRequest]> =
+            run.requests.iter().map(|request| &*request.asks).collect();
         let memory = asks.iter().map(|asks| self.memory.decide(asks, Some(now_ms)));
         let memory: Vec<Decision> = memory.collect();
         let one = at_once(&self.one, &asks, now_ms).await;
@@ -115,9 +116,13 @@ impl Stores {
     }
 }
 
-async fn at_once(store: &Arc<RedisStore>, requests: &[&[Ask]], now_ms: u64) -> Vec<Decision> {
+async fn at_once(
+    store: &Arc<RedisStore>,
+    requests: &[&[CounterRequest]],
+    now_ms: u64,
+) -> Vec<Decision> {
     let requests = requests.iter().map(|asks| asks.to_vec());
-    let decided = decide_at_once_on(store, requests, &Occasion::at(now_ms)).await;
+    let decided = decide_at_once_on(store, requests, &DecideContext::at(now_ms)).await;
     decided.into_iter().map(Result::unwrap).collect()
 }
 
@@ -191,12 +196,13 @@ fn draw_request(dice: &mut Dice, mut left: Vec<&Counter>) -> Request {
     });
     let chosen: Vec<&Counter> = chosen.collect();
     let is_spread = chosen.iter().any(|counter| counter.server != chosen[0].server);
-    let mut asks: Vec<Ask> = chosen.into_iter().map(|counter| draw_ask(dice, counter)).collect();
+    let mut asks: Vec<CounterRequest> =
+        chosen.into_iter().map(|counter| draw_ask(dice, counter)).collect();
     number_groups(&mut asks);
     Request { asks, is_spread }
 }
 
-fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
+fn draw_ask(dice: &mut Dice, counter: &Counter) -> CounterRequest {
     let mut limit = asks::checked(&counter.spec);
     if dice.one_in(8) {
         limit = limit.into_counted();
@@ -219,7 +225,7 @@ fn draw_ask(dice: &mut Dice, counter: &Counter) -> Ask {
         _ => Enforcement::Enforced,
     };
     let key = asks::key_in(&counter.domain, "counter", &limit);
-    Ask { key, limit, hits, mode, enforcement }
+    CounterRequest { key, limit, hits, mode, enforcement }
 }
 
 /// How much later the next run comes: often when something of the last one is over.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::clock::MOMENT_MAX_MS;
 use crate::decide::Mode;
-use crate::request::{Bounds, Draft, Request, RequestError};
+use crate::request::{Bounds, Request, RequestBuilder, RequestError};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,16 +46,16 @@ impl Recorded {
 
     fn request(&self, mode: Mode) -> Result<Request, RequestError> {
         let bounds = Bounds::default();
-        let mut draft = Draft::new(0, &bounds);
-        draft.domain(&self.domain)?;
-        draft.mode(mode);
-        draft.hits(self.hits.unwrap_or(1).max(1));
+        let mut builder = RequestBuilder::new(0, &bounds);
+        builder.domain(&self.domain)?;
+        builder.mode(mode);
+        builder.hits(self.hits.unwrap_or(1).max(1));
         for descriptor in &self.descriptors {
-            draft.descriptor(descriptor.hits)?;
+            builder.descriptor(descriptor.hits)?;
             for (key, value) in &descriptor.entries {
-                draft.entry(key, value)?;
+                builder.entry(key, value)?;
             }
         }
-        draft.finish()
+        builder.finish()
     }
 }

@@ -3,7 +3,7 @@
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
-use crate::key::{Group, Tail};
+use crate::key::{Group, KeySuffix};
 use crate::limit::{Limit, RUN_COST_MAX};
 use crate::rules::rule::{Kind, Name};
 use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
@@ -103,10 +103,10 @@ fn kind_of(items: Vec<Item>) -> Kind {
         let alike = limits.iter().filter(|earlier| earlier.counts_like(&limit)).count();
         // At most RULE_LIMITS_MAX, so it fits.
         let ordinal = u8::try_from(alike).unwrap_or(u8::MAX);
-        let key_tail = Tail::of(&limit, ordinal);
+        let key_suffix = KeySuffix::of(&limit, ordinal);
         // The number and the group follow when the rule set is whole.
         let group = Group::default();
-        limits.push(RuleLimit { name, replaces, limit, id: 0, ordinal, key_tail, group });
+        limits.push(RuleLimit { name, replaces, limit, id: 0, ordinal, key_suffix, group });
     }
     if limits.is_empty() { Kind::Exempt } else { Kind::Limited(limits.into()) }
 }

@@ -1,7 +1,7 @@
 //! What the store does not know of one counter: one signed amount.
 
 use crate::algorithm::State;
-use crate::decide::{Ask, Mode};
+use crate::decide::{CounterRequest, Mode};
 use crate::decision::Enforcement;
 use crate::key::Key;
 use crate::limit::Limit;
@@ -10,7 +10,7 @@ use crate::limit::Limit;
 #[derive(Clone, Debug)]
 pub(super) struct Noted {
     /// The ask as the store would have got it.
-    pub(super) ask: Ask,
+    pub(super) counter: CounterRequest,
     /// Hits that were admitted, without those that were given back again.
     taken: u64,
     given_back: GivenBack,
@@ -28,7 +28,7 @@ struct GivenBack {
 /// Hits of one counter that the store is to be charged, or to give back.
 #[derive(Clone, Debug)]
 pub struct Charge {
-    ask: Ask,
+    counter: CounterRequest,
     amount: Amount,
 }
 
@@ -39,12 +39,12 @@ enum Amount {
 }
 
 impl Noted {
-    pub(super) fn of(ask: &Ask) -> Self {
-        Self { ask: ask.clone(), taken: 0, given_back: GivenBack::default() }
+    pub(super) fn of(counter: &CounterRequest) -> Self {
+        Self { counter: counter.clone(), taken: 0, given_back: GivenBack::default() }
     }
 
     pub(super) fn of_charge(charge: &Charge) -> Self {
-        Self::of(&charge.ask)
+        Self::of(&charge.counter)
     }
 
     /// Notes hits that were admitted.
@@ -57,7 +57,7 @@ impl Noted {
         let own = hits.min(self.taken).min(counting);
         self.taken -= own;
         if hits > own {
-            let more = GivenBack::at(now_ms, &self.ask.limit, hits - own);
+            let more = GivenBack::at(now_ms, &self.counter.limit, hits - own);
             self.given_back = self.given_back.and(more, now_ms);
         }
     }
@@ -71,7 +71,7 @@ impl Noted {
             Some(more) => Amount::Taken(more),
             None => Amount::GivenBack(GivenBack { hits: given_back.hits - taken, ..given_back }),
         };
-        Some(Charge { ask: self.ask, amount })
+        Some(Charge { counter: self.counter, amount })
     }
 
     /// Notes again what the store could not be told.
@@ -111,7 +111,7 @@ impl GivenBack {
 impl Charge {
     /// Names the counter.
     pub(super) const fn key(&self) -> &Key {
-        &self.ask.key
+        &self.counter.key
     }
 
     /// How many.
@@ -128,12 +128,12 @@ impl Charge {
 
     /// What the store is asked: whatever else was taken meanwhile, to take or to give back all of
     /// them, and nobody is rejected for it.
-    pub fn ask(&self) -> Ask {
+    pub fn counter(&self) -> CounterRequest {
         let (limit, mode) = match self.amount {
-            Amount::Taken(_) => (self.ask.limit.into_overdraft(), Mode::Take),
-            Amount::GivenBack(_) => (self.ask.limit, Mode::Refund),
+            Amount::Taken(_) => (self.counter.limit.into_overdraft(), Mode::Take),
+            Amount::GivenBack(_) => (self.counter.limit, Mode::Refund),
         };
-        let (hits, key) = (self.hits(), self.ask.key.clone());
-        Ask { limit, hits, mode, enforcement: Enforcement::Shadow, key }
+        let (hits, key) = (self.hits(), self.counter.key.clone());
+        CounterRequest { limit, hits, mode, enforcement: Enforcement::Shadow, key }
     }
 }

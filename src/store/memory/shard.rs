@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 use super::GRACE_MS;
 use super::groups::Changes;
 use crate::algorithm::State;
-use crate::decide::Ask;
+use crate::decide::CounterRequest;
 use crate::decision::Status;
 use crate::key::Key;
 
@@ -221,7 +221,7 @@ impl Shard {
     /// Runs `settle` on the state of the ask's counter, and keeps what it leaves.
     pub(super) fn update(
         &mut self,
-        (ask, found): (&Ask, Option<u32>),
+        (counter, found): (&CounterRequest, Option<u32>),
         now_ms: u64,
         settle: impl FnOnce(&mut State) -> Status,
     ) -> Status {
@@ -229,8 +229,8 @@ impl Shard {
             let mut state = State::Fresh;
             let status = settle(&mut state);
             if state != State::Fresh {
-                let idle_ms = idle_ms(ask, &state, now_ms);
-                self.insert(&ask.key, state, idle_ms);
+                let idle_ms = idle_ms(counter, &state, now_ms);
+                self.insert(&counter.key, state, idle_ms);
             }
             return status;
         };
@@ -239,7 +239,7 @@ impl Shard {
         if slot.is_free() {
             self.remove(index);
         } else {
-            let idle_ms = idle_ms(ask, &slot.state, now_ms);
+            let idle_ms = idle_ms(counter, &slot.state, now_ms);
             slot.times.set_idle_ms(idle_ms);
             slot.times.set_used(self.turn);
             if idle_ms < slot.times.queued_ms() {
@@ -376,8 +376,8 @@ impl Shard {
 }
 
 /// When a state that is left now is idle, and the grace behind it.
-fn idle_ms(ask: &Ask, state: &State, now_ms: u64) -> u64 {
-    (now_ms + ask.limit.keep_ms(state, now_ms) + GRACE_MS).min(Queued::MS_MAX)
+fn idle_ms(counter: &CounterRequest, state: &State, now_ms: u64) -> u64 {
+    (now_ms + counter.limit.keep_ms(state, now_ms) + GRACE_MS).min(Queued::MS_MAX)
 }
 
 /// What the table takes of a key's name.
@@ -427,23 +427,23 @@ mod tests {
     use crate::decision::Enforcement;
     use crate::limit::{Limit, LimitSpec};
 
-    fn ask(mode: Mode) -> Ask {
+    fn counter(mode: Mode) -> CounterRequest {
         let spec = LimitSpec { hits: 5, period_ms: 3_600_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
         let key = Key::of_bytes(&b"counter"[..]);
-        Ask { key, limit, hits: 1, mode, enforcement: Enforcement::Enforced }
+        CounterRequest { key, limit, hits: 1, mode, enforcement: Enforcement::Enforced }
     }
 
     #[test]
     fn hits_taken_and_given_back_leave_no_more_entries_than_states() {
         let mut shard = Shard::default();
-        let other = Ask { key: Key::of_bytes(&b"resident"[..]), ..ask(Mode::Take) };
-        for ask in std::iter::once(&other)
-            .chain([ask(Mode::Take), ask(Mode::Refund)].iter().cycle().take(10_000))
+        let other = CounterRequest { key: Key::of_bytes(&b"resident"[..]), ..counter(Mode::Take) };
+        for counter in std::iter::once(&other)
+            .chain([counter(Mode::Take), counter(Mode::Refund)].iter().cycle().take(10_000))
         {
-            let found = shard.find(&ask.key);
-            shard.update((ask, found), 1_000, |state| {
-                ask.settle(state, 1_000, true, Outcome::default())
+            let found = shard.find(&counter.key);
+            shard.update((counter, found), 1_000, |state| {
+                counter.settle(state, 1_000, true, Outcome::default())
             });
         }
         assert_eq!(shard.len(), 1);

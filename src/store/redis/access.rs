@@ -1,4 +1,4 @@
-//! How to reach each server of a topology: the address, the credentials and the encryption together,
+//! How to reach each server of a endpoints: the address, the credentials and the encryption together,
 //! as the client library takes them.
 //!
 //! A [`Config`] prints its password: never print one.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::credentials::{Credentials, Password, Secret};
 use super::tls::{TlsFiles, tls_config};
-use super::url::{Address, HostPort, Sentinel, Topology};
+use super::url::{Address, Endpoints, HostPort, Sentinel};
 
 /// What opens connections.
 #[derive(Clone, Debug)]
@@ -42,19 +42,19 @@ impl Access {
     }
 
     /// The servers, and what they are to each other.
-    pub const fn topology(&self) -> &Topology {
-        &self.address.topology
+    pub const fn endpoints(&self) -> &Endpoints {
+        &self.address.endpoints
     }
 
     /// How to reach one server alone: of a cluster any node, of sentinels the one that they named, else
     /// one that the URL names. The client asks for the password before each connection.
     pub fn config_of(&self, node: &HostPort) -> Config {
         let server = |server: &&super::url::Server| server.node == *node;
-        let (credentials, database) = match self.topology() {
-            Topology::Standalone(server) => (Some(&server.credentials), server.database),
-            Topology::Sentinel(sentinel) => (Some(&sentinel.credentials), sentinel.database),
-            Topology::Cluster(cluster) => (Some(&cluster.credentials), None),
-            Topology::Sharded(servers) => {
+        let (credentials, database) = match self.endpoints() {
+            Endpoints::Standalone(server) => (Some(&server.credentials), server.database),
+            Endpoints::Sentinel(sentinel) => (Some(&sentinel.credentials), sentinel.database),
+            Endpoints::Cluster(cluster) => (Some(&cluster.credentials), None),
+            Endpoints::Sharded(servers) => {
                 let found = servers.iter().find(server);
                 (found.map(|server| &server.credentials), found.and_then(|server| server.database))
             }
@@ -70,7 +70,7 @@ impl Access {
     /// # Errors
     /// The password's file cannot be read.
     pub fn sentinel_config(&self) -> Result<Option<Config>, String> {
-        let Topology::Sentinel(sentinel) = self.topology() else { return Ok(None) };
+        let Endpoints::Sentinel(sentinel) = self.endpoints() else { return Ok(None) };
         let Sentinel { sentinels, sentinel_credentials, service, credentials, database } = sentinel;
         let text = |secret: Secret| secret.expose().to_owned();
         let server = ServerConfig::Sentinel {
@@ -123,7 +123,7 @@ fn with_credentials(address: Address, flags: &Credentials) -> Result<Address, St
     if address.credentials().any(half) {
         return Err(NO_PASSWORD.to_owned());
     }
-    if let Topology::Sentinel(sentinel) = &address.topology
+    if let Endpoints::Sentinel(sentinel) = &address.endpoints
         && half(&sentinel.sentinel_credentials)
     {
         return Err("sentinelUsername in the URL of --store needs sentinelPassword".to_owned());

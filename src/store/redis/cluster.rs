@@ -12,15 +12,15 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::link::SlotRange;
+use super::connection::SlotRange;
 use super::node::Node;
-use super::queue::Lane;
+use super::queue::BatchKey;
 use super::slot::SLOTS;
 use super::url::HostPort;
 use crate::clock::uptime_us;
-use crate::decide::Ask;
+use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 
 /// How often the map is asked for where all is well, and where it is not.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ pub(super) enum Redirect {
     /// The slot is that node's now.
     Moved(HostPort),
     /// The slot is on its way there; this request goes there, with ASKING.
-    Ask(HostPort),
+    AskTo(HostPort),
     /// Some of the keys are there and some here.
     TryAgain,
 }
@@ -84,7 +84,7 @@ pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
     let address = HostPort { host: host.to_owned(), port: port.parse().ok()? };
     match kind {
         "MOVED" => Some(Redirect::Moved(address)),
-        "ASK" => Some(Redirect::Ask(address)),
+        "ASK" => Some(Redirect::AskTo(address)),
         _ => None,
     }
 }
@@ -120,7 +120,7 @@ impl Cluster {
         }
         drop(told);
         for node in self.masters() {
-            node.link().connected(deadline).await?;
+            node.connection().connected(deadline).await?;
         }
         Ok(())
     }
@@ -144,16 +144,16 @@ impl Cluster {
     pub(super) async fn decide(
         &self,
         slot: u16,
-        asks: Arc<Vec<Ask>>,
-        occasion: Occasion,
+        counters: Arc<Vec<CounterRequest>>,
+        context: DecideContext,
     ) -> Result<Decision, StoreError> {
         let deadline_us = uptime_us() + self.timeout_us;
         let mut asked: Option<Arc<Node>> = None;
         let mut is_first = true;
         loop {
-            let lane = Lane { slot, asking: asked.is_some() };
+            let batch_key = BatchKey { slot, asking: asked.is_some() };
             let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
-            let decided = node.decide(lane, Arc::clone(&asks), occasion.clone());
+            let decided = node.decide(batch_key, Arc::clone(&counters), context.clone());
             let decided = if is_first {
                 decided.await
             } else {
@@ -170,7 +170,7 @@ impl Cluster {
             match redirect(&error) {
                 Some(_) if uptime_us() >= deadline_us => return Err(error),
                 Some(Redirect::Moved(to)) => self.moved(slot, &self.told(to, &node))?,
-                Some(Redirect::Ask(to)) => asked = Some(self.node(&self.told(to, &node))?),
+                Some(Redirect::AskTo(to)) => asked = Some(self.node(&self.told(to, &node))?),
                 Some(Redirect::TryAgain) => sleep(TRY_AGAIN).await,
                 None => {
                     self.stale.notify_one();
@@ -245,7 +245,7 @@ impl Cluster {
     /// The map as a node has it, which may be one to let go next; `None` where it is not asked.
     async fn ranges_of(&self, address: &HostPort) -> Option<Result<Vec<SlotRange>, StoreError>> {
         let node = self.node(address).ok().filter(|node| !node.is_down())?;
-        let ranges = timeout(REFRESH_MAX, node.link().cluster_slots()).await;
+        let ranges = timeout(REFRESH_MAX, node.connection().cluster_slots()).await;
         Some(ranges.unwrap_or(Err(StoreError::Timeout)))
     }
 
@@ -322,7 +322,7 @@ mod tests {
         let of = |text: &str| redirect(&StoreError::Refused(text.to_owned()));
         let address = |host: &str| HostPort { host: host.to_owned(), port: 6_381 };
         assert_eq!(of("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(address("10.0.0.1"))));
-        assert_eq!(of("ASK 3999 ::1:6381"), Some(Redirect::Ask(address("::1"))));
+        assert_eq!(of("ASK 3999 ::1:6381"), Some(Redirect::AskTo(address("::1"))));
         assert_eq!(of("MOVED 3999 :6381"), Some(Redirect::Moved(address(""))));
         assert_eq!(of("TRYAGAIN Multiple keys request"), Some(Redirect::TryAgain));
         for other in ["MOVED", "MOVED 3999", "MOVED 3999 host", "OOM command not allowed", ""] {

@@ -24,13 +24,13 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::decide::{Ask, Mode};
+use crate::decide::{CounterRequest, Mode};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::{Excess, Limit};
 
 /// Parts with a lock each.
-const PARTS: usize = 64;
+const SHARDS: usize = 64;
 
 /// How long a denial that an undo may revoke is kept, in times of the run that told it.
 const UNDO_RUNS: u64 = 4;
@@ -46,8 +46,8 @@ pub struct Bounds {
 
 /// What is known of limits that reject.
 pub struct DenyCache {
-    parts: Vec<Mutex<Part>>,
-    part_max: usize,
+    shards: Vec<Mutex<CacheShard>>,
+    shard_max: usize,
     ttl_us: u64,
     /// From when no entry denies anything.
     idle_from_us: AtomicU64,
@@ -63,7 +63,7 @@ pub(super) struct Seen {
 }
 
 #[derive(Default)]
-struct Part {
+struct CacheShard {
     younger: Entries,
     elder: Entries,
 }
@@ -91,57 +91,57 @@ impl DenyCache {
     /// An empty cache.
     pub fn new(bounds: Bounds) -> Self {
         Self {
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
-            part_max: bounds.keys_max.div_ceil(2 * PARTS),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_max: bounds.keys_max.div_ceil(2 * SHARDS),
             ttl_us: u64::try_from(bounds.ttl.as_micros()).unwrap_or(u64::MAX),
             idle_from_us: AtomicU64::new(0),
         }
     }
 
     /// The rejection of a request of which some limit is known to be full.
-    pub(super) fn decide(&self, asks: &[Ask], now_us: u64) -> Option<Decision> {
+    pub(super) fn decide(&self, counters: &[CounterRequest], now_us: u64) -> Option<Decision> {
         if now_us >= self.idle_from_us.load(Ordering::Relaxed) {
             return None;
         }
-        let takes_always = |ask: &Ask| ask.limit.excess() == Excess::Counted;
-        if asks.iter().any(|ask| ask.mode != Mode::Take || takes_always(ask)) {
+        let takes_always = |counter: &CounterRequest| counter.limit.excess() == Excess::Counted;
+        if counters.iter().any(|counter| counter.mode != Mode::Take || takes_always(counter)) {
             return None;
         }
-        if !asks.iter().any(|ask| self.denies(ask, now_us)) {
+        if !counters.iter().any(|counter| self.denies(counter, now_us)) {
             return None;
         }
-        let statuses = asks.iter().map(|ask| self.status(ask, now_us)).collect();
+        let statuses = counters.iter().map(|counter| self.status(counter, now_us)).collect();
         Some(Decision { allowed: false, source: Source::DenyCache, statuses })
     }
 
     /// Learns from what a run decided.
-    pub(super) fn learn(&self, asks: &[Ask], decision: &Decision, seen: Seen) {
-        if self.part_max == 0 {
+    pub(super) fn learn(&self, counters: &[CounterRequest], decision: &Decision, seen: Seen) {
+        if self.shard_max == 0 {
             return;
         }
-        for ask in asks.iter().filter(|ask| ask.mode == Mode::Refund) {
-            self.put(ask, Entry { at_us: seen.answered_us, known: Known::Refunded });
+        for counter in counters.iter().filter(|counter| counter.mode == Mode::Refund) {
+            self.put(counter, Entry { at_us: seen.answered_us, known: Known::Refunded });
         }
-        let both = || asks.iter().zip(&decision.statuses);
-        if !both().any(|(ask, status)| self.until_us(ask, status, seen).is_some()) {
+        let both = || counters.iter().zip(&decision.statuses);
+        if !both().any(|(counter, status)| self.until_us(counter, status, seen).is_some()) {
             return;
         }
-        for (ask, status) in both().filter(|(ask, _)| ask.mode != Mode::Refund) {
-            let denied_until_us = self.until_us(ask, status, seen).unwrap_or(0);
+        for (counter, status) in both().filter(|(counter, _)| counter.mode != Mode::Refund) {
+            let denied_until_us = self.until_us(counter, status, seen).unwrap_or(0);
             self.idle_from_us.fetch_max(denied_until_us, Ordering::Relaxed);
-            let (limit, hits, status) = (ask.limit, ask.tested_hits(), *status);
+            let (limit, hits, status) = (counter.limit, counter.tested_hits(), *status);
             let known = Known::Asked { limit, hits, status, denied_until_us };
-            self.put(ask, Entry { at_us: seen.sent_us, known });
+            self.put(counter, Entry { at_us: seen.sent_us, known });
         }
     }
 
     /// Until when an ask that was not within its limit rejects its request; `None` where it does
     /// not, or where a rejection takes hits, as an overdraft does.
-    fn until_us(&self, ask: &Ask, status: &Status, seen: Seen) -> Option<u64> {
+    fn until_us(&self, counter: &CounterRequest, status: &Status, seen: Seen) -> Option<u64> {
         let rejects = !status.within_limit
-            && ask.enforcement == Enforcement::Enforced
-            && ask.limit.excess() == Excess::Refused
-            && ask.mode == Mode::Take;
+            && counter.enforcement == Enforcement::Enforced
+            && counter.limit.excess() == Excess::Refused
+            && counter.mode == Mode::Take;
         let wait_us = status.retry_after_ms?.checked_sub(1)?.saturating_mul(1_000);
         let kept_us = wait_us.min(self.ttl_us(seen));
         (rejects && wait_us > 0).then(|| seen.sent_us.saturating_add(kept_us))
@@ -156,52 +156,52 @@ impl DenyCache {
         took_us.saturating_mul(UNDO_RUNS).min(self.ttl_us)
     }
 
-    fn denies(&self, ask: &Ask, now_us: u64) -> bool {
-        ask.enforcement == Enforcement::Enforced
-            && self.get(ask).is_some_and(|entry| entry.denied_until_us(ask) > now_us)
+    fn denies(&self, counter: &CounterRequest, now_us: u64) -> bool {
+        counter.enforcement == Enforcement::Enforced
+            && self.get(counter).is_some_and(|entry| entry.denied_until_us(counter) > now_us)
     }
 
     /// What is known of one of a rejected request's limits. Of a limit that nothing is known of,
     /// nothing is promised: within the limit, with nothing left.
-    fn status(&self, ask: &Ask, now_us: u64) -> Status {
-        self.get(ask).and_then(|entry| entry.status(ask, now_us)).unwrap_or(Status::UNKNOWN)
+    fn status(&self, counter: &CounterRequest, now_us: u64) -> Status {
+        self.get(counter).and_then(|entry| entry.status(counter, now_us)).unwrap_or(Status::UNKNOWN)
     }
 
-    fn get(&self, ask: &Ask) -> Option<Entry> {
-        let part = self.part(ask).lock();
-        let key = ask.key.hash();
-        part.younger.get(&key).or_else(|| part.elder.get(&key)).copied()
+    fn get(&self, counter: &CounterRequest) -> Option<Entry> {
+        let shard = self.shard(counter).lock();
+        let key = counter.key.hash();
+        shard.younger.get(&key).or_else(|| shard.elder.get(&key)).copied()
     }
 
     /// Keeps what is known, unless hits were given back since.
-    fn put(&self, ask: &Ask, entry: Entry) {
-        let mut part = self.part(ask).lock();
-        let key = ask.key.hash();
-        let earlier = part.younger.get(&key).or_else(|| part.elder.get(&key));
+    fn put(&self, counter: &CounterRequest, entry: Entry) {
+        let mut shard = self.shard(counter).lock();
+        let key = counter.key.hash();
+        let earlier = shard.younger.get(&key).or_else(|| shard.elder.get(&key));
         let newer = |earlier: &Entry| {
             matches!(earlier.known, Known::Refunded) && earlier.at_us >= entry.at_us
         };
         if earlier.is_some_and(newer) {
             return;
         }
-        if part.younger.len() >= self.part_max {
-            part.elder = std::mem::take(&mut part.younger);
+        if shard.younger.len() >= self.shard_max {
+            shard.elder = std::mem::take(&mut shard.younger);
         }
-        part.younger.insert(key, entry);
+        shard.younger.insert(key, entry);
     }
 
     #[allow(clippy::cast_possible_truncation)] // a few bits
-    fn part(&self, ask: &Ask) -> &Mutex<Part> {
-        &self.parts[(ask.key.hash() >> 64) as usize % PARTS]
+    fn shard(&self, counter: &CounterRequest) -> &Mutex<CacheShard> {
+        &self.shards[(counter.key.hash() >> 64) as usize % SHARDS]
     }
 }
 
 impl Entry {
     /// Until when this very ask is denied.
-    fn denied_until_us(&self, ask: &Ask) -> u64 {
+    fn denied_until_us(&self, counter: &CounterRequest) -> u64 {
         match self.known {
             Known::Asked { limit, hits, denied_until_us, .. }
-                if limit == ask.limit && hits == ask.tested_hits() =>
+                if limit == counter.limit && hits == counter.tested_hits() =>
             {
                 denied_until_us
             }
@@ -210,9 +210,9 @@ impl Entry {
     }
 
     /// How the limit stands, if nothing but time has passed since.
-    fn status(&self, ask: &Ask, now_us: u64) -> Option<Status> {
+    fn status(&self, counter: &CounterRequest, now_us: u64) -> Option<Status> {
         let Known::Asked { limit, hits, status, .. } = self.known else { return None };
-        if limit != ask.limit || hits != ask.tested_hits() {
+        if limit != counter.limit || hits != counter.tested_hits() {
             return None;
         }
         let left_ms = |ms: u64| {
@@ -269,9 +269,15 @@ mod tests {
         Limit::new(&spec).unwrap()
     }
 
-    fn ask(name: &str) -> Ask {
+    fn counter(name: &str) -> CounterRequest {
         let key = Key::of_bytes(name.as_bytes());
-        Ask { key, limit: limit(5), hits: 1, mode: Mode::Take, enforcement: Enforcement::Enforced }
+        CounterRequest {
+            key,
+            limit: limit(5),
+            hits: 1,
+            mode: Mode::Take,
+            enforcement: Enforcement::Enforced,
+        }
     }
 
     fn full(retry_after_ms: u64) -> Status {
@@ -289,26 +295,26 @@ mod tests {
         Status { within_limit, remaining, retry_after_ms: None, ..full(60_000) }
     }
 
-    fn learn(cache: &DenyCache, asks: &[Ask], statuses: &[Status], sent_us: u64) {
-        let outcome = Outcome::of(asks, statuses);
+    fn learn(cache: &DenyCache, counters: &[CounterRequest], statuses: &[Status], sent_us: u64) {
+        let outcome = Outcome::of(counters, statuses);
         let statuses = statuses.to_vec();
         let decision = Decision { allowed: outcome.allowed(), source: Source::Store, statuses };
-        cache.learn(asks, &decision, seen(sent_us));
+        cache.learn(counters, &decision, seen(sent_us));
     }
 
     fn seen(sent_us: u64) -> Seen {
         Seen { sent_us, answered_us: sent_us + 300, is_revocable: false }
     }
 
-    fn denying(ask: &Ask, retry_after_ms: u64) -> DenyCache {
+    fn denying(counter: &CounterRequest, retry_after_ms: u64) -> DenyCache {
         let cache = DenyCache::new(BOUNDS);
-        learn(&cache, std::slice::from_ref(ask), &[full(retry_after_ms)], SENT_US);
+        learn(&cache, std::slice::from_ref(counter), &[full(retry_after_ms)], SENT_US);
         cache
     }
 
     #[test]
     fn a_full_limit_is_denied_until_the_millisecond_before_its_wait_ends() {
-        let user = ask("user");
+        let user = counter("user");
         let cache = denying(&user, 10);
         let wait_ms = |now_us| {
             let decision = cache.decide(std::slice::from_ref(&user), now_us)?;
@@ -324,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_others_give_back_is_found_out_within_the_time_to_live() {
-        let user = ask("user");
+        let user = counter("user");
         let cache = DenyCache::new(Bounds { ttl: Duration::from_millis(5), ..BOUNDS });
         learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US);
         let wait_ms = |now_us| {
@@ -337,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_an_undo_may_revoke_is_denied_for_the_time_of_a_few_runs() {
-        let user = [ask("user")];
+        let user = [counter("user")];
         let decision =
             Decision { allowed: false, source: Source::Store, statuses: vec![full(1_000)] };
         let denied_for_us = |ttl| {
@@ -351,9 +357,9 @@ mod tests {
 
     #[test]
     fn a_refund_is_followed_by_no_denial_from_before() {
-        let user = ask("user");
+        let user = counter("user");
         let cache = denying(&user, 1_000);
-        let refund = Ask { mode: Mode::Refund, ..user.clone() };
+        let refund = CounterRequest { mode: Mode::Refund, ..user.clone() };
         learn(&cache, std::slice::from_ref(&refund), &[room(1)], SENT_US + 1_000);
         let denied = |now_us| cache.decide(std::slice::from_ref(&user), now_us).is_some();
         assert!(!denied(SENT_US + 2_000));
@@ -366,15 +372,15 @@ mod tests {
 
     #[test]
     fn only_the_very_ask_that_was_denied_is() {
-        let user = ask("user");
+        let user = counter("user");
         let cache = denying(&user, 1_000);
         for other in [
-            ask("other"),
-            Ask { hits: 2, ..user.clone() },
-            Ask { limit: limit(6), ..user.clone() },
-            Ask { mode: Mode::Peek, ..user.clone() },
-            Ask { mode: Mode::Refund, ..user.clone() },
-            Ask { enforcement: Enforcement::Shadow, ..user.clone() },
+            counter("other"),
+            CounterRequest { hits: 2, ..user.clone() },
+            CounterRequest { limit: limit(6), ..user.clone() },
+            CounterRequest { mode: Mode::Peek, ..user.clone() },
+            CounterRequest { mode: Mode::Refund, ..user.clone() },
+            CounterRequest { enforcement: Enforcement::Shadow, ..user.clone() },
         ] {
             let decision = cache.decide(std::slice::from_ref(&other), SENT_US);
             assert_eq!(decision, None, "{other:?}");
@@ -386,31 +392,32 @@ mod tests {
         let spec =
             LimitSpec { hits: 5, period_ms: 60_000, overdraft: true, ..LimitSpec::default() };
         let overdraft = Limit::new(&spec).unwrap();
-        for (ask, status) in [
-            (Ask { enforcement: Enforcement::Shadow, ..ask("user") }, full(1_000)),
-            (Ask { mode: Mode::Peek, ..ask("user") }, full(1_000)),
-            (Ask { limit: overdraft, ..ask("user") }, full(1_000)),
-            (Ask { limit: limit(5).into_counted(), ..ask("user") }, full(1_000)),
-            (Ask { enforcement: Enforcement::Quota(0), ..ask("user") }, full(1_000)),
-            (ask("user"), Status { retry_after_ms: None, ..full(1_000) }),
-            (ask("user"), full(1)),
+        for (counter, status) in [
+            (CounterRequest { enforcement: Enforcement::Shadow, ..counter("user") }, full(1_000)),
+            (CounterRequest { mode: Mode::Peek, ..counter("user") }, full(1_000)),
+            (CounterRequest { limit: overdraft, ..counter("user") }, full(1_000)),
+            (CounterRequest { limit: limit(5).into_counted(), ..counter("user") }, full(1_000)),
+            (CounterRequest { enforcement: Enforcement::Quota(0), ..counter("user") }, full(1_000)),
+            (counter("user"), Status { retry_after_ms: None, ..full(1_000) }),
+            (counter("user"), full(1)),
         ] {
             let cache = DenyCache::new(BOUNDS);
-            learn(&cache, std::slice::from_ref(&ask), &[status], SENT_US);
-            assert_eq!(cache.decide(std::slice::from_ref(&ask), SENT_US), None, "{ask:?}");
+            learn(&cache, std::slice::from_ref(&counter), &[status], SENT_US);
+            assert_eq!(cache.decide(std::slice::from_ref(&counter), SENT_US), None, "{counter:?}");
         }
     }
 
     #[test]
     fn the_limits_beside_the_one_that_rejects_are_told_as_they_stood() {
-        let asks = [ask("user"), ask("ip")];
+        let counters = [counter("user"), counter("ip")];
         let cache = DenyCache::new(BOUNDS);
-        learn(&cache, &asks, &[full(1_000), room(3)], SENT_US);
-        let decision = cache.decide(&asks, SENT_US + 5_000).unwrap();
+        learn(&cache, &counters, &[full(1_000), room(3)], SENT_US);
+        let decision = cache.decide(&counters, SENT_US + 5_000).unwrap();
         let beside = Status { reset_after_ms: 59_995, ..room(3) };
         assert_eq!(decision.statuses[1], beside);
         // Of one that nothing is known of, nothing is promised.
-        let decision = cache.decide(&[ask("user"), ask("new ip")], SENT_US + 5_000).unwrap();
+        let decision =
+            cache.decide(&[counter("user"), counter("new ip")], SENT_US + 5_000).unwrap();
         assert_eq!(decision.statuses[1], Status { reset_after_ms: 0, ..room(0) });
     }
 
@@ -419,19 +426,19 @@ mod tests {
         let cache = DenyCache::new(BOUNDS);
         let names: Vec<String> = (0..20_000).map(|at| format!("user {at}")).collect();
         for name in &names {
-            learn(&cache, &[ask(name)], &[full(1_000)], SENT_US);
+            learn(&cache, &[counter(name)], &[full(1_000)], SENT_US);
         }
-        let entries = |part: &Mutex<Part>| {
-            let part = part.lock();
-            part.younger.len() + part.elder.len()
+        let entries = |shard: &Mutex<CacheShard>| {
+            let shard = shard.lock();
+            shard.younger.len() + shard.elder.len()
         };
-        let held: usize = cache.parts.iter().map(entries).sum();
+        let held: usize = cache.shards.iter().map(entries).sum();
         // Each part has room for its share, rounded up, in two generations.
         assert!((500..=1_024).contains(&held), "{held}");
-        assert!(cache.decide(&[ask(&names[19_999])], SENT_US).is_some());
-        assert!(cache.decide(&[ask(&names[0])], SENT_US).is_none());
+        assert!(cache.decide(&[counter(&names[19_999])], SENT_US).is_some());
+        assert!(cache.decide(&[counter(&names[0])], SENT_US).is_none());
         let off = DenyCache::new(Bounds { keys_max: 0, ..BOUNDS });
-        learn(&off, &[ask("user")], &[full(1_000)], SENT_US);
-        assert!(off.decide(&[ask("user")], SENT_US).is_none());
+        learn(&off, &[counter("user")], &[full(1_000)], SENT_US);
+        assert!(off.decide(&[counter("user")], SENT_US).is_none());
     }
 }

@@ -21,16 +21,16 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::{Redirect, is_of_a_node, redirect};
+use super::connection::Connection;
 use super::deny::Seen;
-use super::link::Link;
 use super::outage::Findings;
-use super::queue::{Lane, Queue, Waiting};
+use super::queue::{BatchKey, Queue, QueuedRequest};
 use super::slot::slot;
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
-use crate::decide::{Ask, Mode};
+use crate::decide::{CounterRequest, Mode};
 use crate::decision::Decision;
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 use crate::trace::Run;
 
 /// How often a server that is down is asked whether it is back.
@@ -45,7 +45,7 @@ const PROBES_MAX: u32 = 200_000;
 /// One server.
 pub(super) struct Node {
     queue: Queue,
-    link: Link,
+    connection: Connection,
     /// What a decision may take.
     timeout_us: u64,
     down: AtomicBool,
@@ -54,7 +54,7 @@ pub(super) struct Node {
     /// Whether nobody is to ask it any more.
     retired: AtomicBool,
     /// A counter that the probe writes.
-    probe: Mutex<Ask>,
+    probe: Mutex<CounterRequest>,
     /// What any thread found out about it.
     findings: Arc<Findings>,
     in_cluster: bool,
@@ -62,10 +62,10 @@ pub(super) struct Node {
 }
 
 /// How a server is reached.
-pub(super) struct Connection {
+pub(super) struct NodeOptions {
     /// Names it among those that all threads ask.
     pub(super) name: String,
-    pub(super) link: Link,
+    pub(super) connection: Connection,
     pub(super) queue: Queue,
     /// What a decision may take.
     pub(super) timeout: Duration,
@@ -75,25 +75,36 @@ pub(super) struct Connection {
 
 impl Node {
     /// A server, and what is written to see whether it decides.
-    pub(super) fn new(connection: Connection, probe: Ask, shared: Arc<Shared>) -> Self {
-        let Connection { name, link, queue, timeout, in_cluster } = connection;
+    pub(super) fn new(options: NodeOptions, probe: CounterRequest, shared: Arc<Shared>) -> Self {
+        let NodeOptions { name, connection, queue, timeout, in_cluster } = options;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
         let (why, probe, findings) =
             (Mutex::default(), Mutex::new(probe), shared.servers.findings(name));
-        Self { queue, link, timeout_us, down, why, retired, probe, findings, in_cluster, shared }
+        Self {
+            queue,
+            connection,
+            timeout_us,
+            down,
+            why,
+            retired,
+            probe,
+            findings,
+            in_cluster,
+            shared,
+        }
     }
 
-    pub(super) const fn link(&self) -> &Link {
-        &self.link
+    pub(super) const fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Decides a request in the next run.
     pub(super) async fn decide(
         self: &Arc<Self>,
-        lane: Lane,
-        asks: Arc<Vec<Ask>>,
-        occasion: Occasion,
+        batch_key: BatchKey,
+        counters: Arc<Vec<CounterRequest>>,
+        context: DecideContext,
     ) -> Result<Decision, StoreError> {
         if self.findings.is_clustered() {
             return Err(StoreError::Clustered);
@@ -101,15 +112,16 @@ impl Node {
         if self.is_down() || self.is_retired() {
             return Err(self.known_down());
         }
-        let todo = self.queue.push(lane, (asks, occasion), uptime_us() + self.timeout_us);
-        if todo.run {
-            tokio::spawn(Arc::clone(self).run_all(lane));
+        let enqueued =
+            self.queue.push(batch_key, (counters, context), uptime_us() + self.timeout_us);
+        if enqueued.run {
+            tokio::spawn(Arc::clone(self).run_all(batch_key));
         }
-        if let Some(alarm_us) = todo.alarm_us {
+        if let Some(alarm_us) = enqueued.alarm_us {
             tokio::spawn(Arc::clone(self).watch(alarm_us));
         }
         let given_up = |_gone| Err(StoreError::Lost("the run was given up".to_owned()));
-        todo.answer.await.unwrap_or_else(given_up)
+        enqueued.answer.await.unwrap_or_else(given_up)
     }
 
     /// Whether the server decides: it answers, has not refused the last decision that would have
@@ -122,7 +134,7 @@ impl Node {
         let ready = if refused {
             self.probed(Duration::from_micros(self.timeout_us)).await
         } else {
-            self.link.ping().await
+            self.connection.ping().await
         };
         if let Err(error) = &ready
             && (!refused || error.is_of_the_server())
@@ -139,7 +151,7 @@ impl Node {
             return Ok(());
         }
         // Where it does not say, what is known stays.
-        if let Ok(is_clustered) = self.link.is_in_cluster().await {
+        if let Ok(is_clustered) = self.connection.is_in_cluster().await {
             self.findings.set_clustered(is_clustered);
         }
         if self.findings.is_clustered() { Err(StoreError::Clustered) } else { Ok(()) }
@@ -152,7 +164,7 @@ impl Node {
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError>
     where
-        R: Iterator<Item = &'a [Ask]> + Clone,
+        R: Iterator<Item = &'a [CounterRequest]> + Clone,
     {
         self.decide_run(requests, at_ms, false).await
     }
@@ -164,11 +176,11 @@ impl Node {
         asking: bool,
     ) -> Result<Vec<Decision>, StoreError>
     where
-        R: Iterator<Item = &'a [Ask]> + Clone,
+        R: Iterator<Item = &'a [CounterRequest]> + Clone,
     {
         let call = wire::Call::of(requests.clone(), at_ms);
         let watch = Stopwatch::start();
-        let reply = self.link.run(call, asking).await;
+        let reply = self.connection.run(call, asking).await;
         self.shared.metrics.evalsha_seconds.record(watch.elapsed());
         let reply = reply.map_err(|error| self.noted(error))?;
         let decisions: Vec<_> = wire::decisions(requests.clone(), &reply)?.collect();
@@ -186,7 +198,7 @@ impl Node {
             return StoreError::Clustered;
         }
         if error.is_of_a_replica() {
-            self.link.reconnect();
+            self.connection.reconnect();
         }
         if error.is_refusal() && redirect(&error).is_none() {
             self.findings.set_refuses(true);
@@ -197,7 +209,7 @@ impl Node {
     /// Of a cluster's node, that these slots are its own: the probe is to be in one of them, for
     /// whatever is another's is refused by any node.
     pub(super) fn has_slots(&self, is_own: impl Fn(u16) -> bool) {
-        let is_in_own = |probe: &Ask| is_own(slot(probe.key.as_bytes()));
+        let is_in_own = |probe: &CounterRequest| is_own(slot(probe.key.as_bytes()));
         let mut probe = self.probe.lock();
         if !is_in_own(&probe) {
             let mut others = (1..PROBES_MAX).filter_map(|number| super::probe(number).ok());
@@ -224,23 +236,23 @@ impl Node {
         self.retired.store(true, Ordering::Relaxed);
         self.mark_up();
         self.queue.give_up(|| Err(self.known_down()));
-        self.link.end();
+        self.connection.end();
     }
 
     /// The server is down, and why as far as is known.
     fn known_down(&self) -> StoreError {
-        let why = self.link.trouble().or_else(|| self.why.lock().clone());
+        let why = self.connection.trouble().or_else(|| self.why.lock().clone());
         let why = why.map_or_else(String::new, |why| format!(": {}", why.details()));
         StoreError::Unavailable(format!("known to be down{why}"))
     }
 
     /// Run after run, until nobody waits.
-    async fn run_all(self: Arc<Self>, lane: Lane) {
+    async fn run_all(self: Arc<Self>, batch_key: BatchKey) {
         // Those who wait meanwhile may be over: they are asked for once there is a connection.
         loop {
-            self.link.ready().await;
-            let Some(run) = self.queue.next_run(lane) else { return };
-            self.run(run, lane.asking).await;
+            self.connection.ready().await;
+            let Some(run) = self.queue.next_run(batch_key) else { return };
+            self.run(run, batch_key.asking).await;
         }
     }
 
@@ -248,7 +260,7 @@ impl Node {
     async fn watch(self: Arc<Self>, mut alarm_us: u64) {
         loop {
             sleep(Duration::from_micros(alarm_us.saturating_sub(uptime_us()))).await;
-            let late = |sent| if sent { StoreError::Timeout } else { self.link.not_sent() };
+            let late = |sent| if sent { StoreError::Timeout } else { self.connection.not_sent() };
             let expired = self.queue.expire(uptime_us(), late);
             if let Some(error) = expired.error {
                 self.mark_down(&error);
@@ -262,7 +274,7 @@ impl Node {
 
     /// Sends a run, and where only some of its requests may be the cause of its error, each of them
     /// alone.
-    async fn run(self: &Arc<Self>, run: Vec<Waiting>, asking: bool) {
+    async fn run(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let sent_us = uptime_us();
         let decided = self.decide_waiting(&run, asking).await;
         match &decided {
@@ -274,7 +286,7 @@ impl Node {
     }
 
     /// Sends those requests of a run that still wait for an answer in runs of their own, all at once.
-    async fn run_each_alone(self: &Arc<Self>, run: Vec<Waiting>, asking: bool) {
+    async fn run_each_alone(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let mut runs = JoinSet::new();
         for waiting in self.queue.still_awaited(run) {
             let node = Arc::clone(self);
@@ -289,19 +301,19 @@ impl Node {
 
     async fn decide_waiting(
         &self,
-        run: &[Waiting],
+        run: &[QueuedRequest],
         asking: bool,
     ) -> Result<Vec<Decision>, StoreError> {
         let sent_us = uptime_us();
-        let at_ms = run.first().and_then(|first| first.occasion.at_ms);
-        let requests = run.iter().map(|waiting| &waiting.asks[..]);
+        let at_ms = run.first().and_then(|first| first.context.at_ms);
+        let requests = run.iter().map(|waiting| &waiting.counters[..]);
         let requests_count = u32::try_from(run.len()).unwrap_or(u32::MAX);
         self.shared.metrics.run_requests.record(f64::from(requests_count));
         let decided = self.decide_run(requests, at_ms, asking).await;
         trace(run, sent_us, decided.as_ref().err());
         match decided {
-            Err(StoreError::Broken(why)) if writes_midway(run) => {
-                Err(StoreError::Garbled(format!("some hits may be taken: {why}")))
+            Err(StoreError::WrongType(why)) if writes_midway(run) => {
+                Err(StoreError::BadReply(format!("some hits may be taken: {why}")))
             }
             decided => decided,
         }
@@ -310,7 +322,7 @@ impl Node {
     /// Answers the requests of a run, and notes what its outcome says about the server.
     fn conclude(
         self: &Arc<Self>,
-        run: &[Waiting],
+        run: &[QueuedRequest],
         decided: Result<Vec<Decision>, StoreError>,
         sent_us: u64,
     ) {
@@ -320,10 +332,10 @@ impl Node {
                 let now_us = uptime_us();
                 let both = run.iter().zip(decisions);
                 self.queue.answer(both.map(|(waiting, decision)| {
-                    if waiting.occasion.at_ms.is_none() {
-                        let is_revocable = waiting.occasion.spreads;
+                    if waiting.context.at_ms.is_none() {
+                        let is_revocable = waiting.context.spreads;
                         let seen = Seen { sent_us, answered_us: now_us, is_revocable };
-                        self.shared.deny.learn(&waiting.asks, &decision, seen);
+                        self.shared.deny.learn(&waiting.counters, &decision, seen);
                     }
                     (waiting.id, Ok(decision))
                 }));
@@ -351,7 +363,7 @@ impl Node {
     /// Notes that the server decides, or that nobody asks it any more.
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
-            self.link.decides();
+            self.connection.decides();
             self.shared.outages.ended(&self.shared.metrics);
         }
     }
@@ -371,7 +383,7 @@ impl Node {
     async fn probed(&self, deadline: Duration) -> Result<(), StoreError> {
         let probe = [self.probe.lock().clone()];
         let probed = async {
-            self.link.ready().await;
+            self.connection.ready().await;
             self.decide_all(std::iter::once(&probe[..]), None).await
         };
         match timeout(deadline, Box::pin(probed)).await {
@@ -389,26 +401,31 @@ fn may_concern_one_request(error: &StoreError) -> bool {
     // Keys that are together at one node may be asked for there; those of several requests are not
     // always. Redis 6.2 says ASK to a run as soon as one of its keys is not there.
     error.may_concern_one_request()
-        || matches!(redirect(error), Some(Redirect::Ask(_) | Redirect::TryAgain))
+        || matches!(redirect(error), Some(Redirect::AskTo(_) | Redirect::TryAgain))
 }
 
 /// Whether any of the requests took hits.
-fn any_taken<'a>(requests: impl Iterator<Item = &'a [Ask]>, decisions: &[Decision]) -> bool {
-    let takes = |ask: &Ask| ask.mode == Mode::Take && ask.hits > 0;
+fn any_taken<'a>(
+    requests: impl Iterator<Item = &'a [CounterRequest]>,
+    decisions: &[Decision],
+) -> bool {
+    let takes = |counter: &CounterRequest| counter.mode == Mode::Take && counter.hits > 0;
     let mut both = requests.zip(decisions);
-    both.any(|(asks, decision)| decision.allowed && asks.iter().any(takes))
+    both.any(|(counters, decision)| decision.allowed && counters.iter().any(takes))
 }
 
 /// Whether a run writes before all is read: where one counter comes with two limits.
-fn writes_midway(run: &[Waiting]) -> bool {
+fn writes_midway(run: &[QueuedRequest]) -> bool {
     let mut limits = HashMap::new();
-    let mut asks = run.iter().flat_map(|waiting| &*waiting.asks);
-    asks.any(|ask| limits.insert(ask.key.as_bytes(), ask.limit).is_some_and(|it| it != ask.limit))
+    let mut counters = run.iter().flat_map(|waiting| &*waiting.counters);
+    counters.any(|counter| {
+        limits.insert(counter.key.as_bytes(), counter.limit).is_some_and(|it| it != counter.limit)
+    })
 }
 
 /// Makes a span of the run for each of its requests that is traced.
-fn trace(run: &[Waiting], sent_us: u64, error: Option<&StoreError>) {
-    for span in run.iter().filter_map(|waiting| waiting.occasion.span.as_ref()) {
+fn trace(run: &[QueuedRequest], sent_us: u64, error: Option<&StoreError>) {
+    for span in run.iter().filter_map(|waiting| waiting.context.span.as_ref()) {
         let took = Duration::from_micros(uptime_us().saturating_sub(sent_us));
         span.run(&Run { took, requests: run.len(), error: error.map(StoreError::kind) });
     }
@@ -432,9 +449,11 @@ mod tests {
     fn a_counter_with_two_limits_is_written_midway() {
         let of = |hits| {
             let limit = Limit::new(&LimitSpec { hits, period_ms: 1_000, ..LimitSpec::default() });
-            let asks =
-                Arc::new(vec![Ask { limit: limit.unwrap(), ..super::super::probe(0).unwrap() }]);
-            Waiting { id: 0, asks, occasion: Occasion::now() }
+            let counters = Arc::new(vec![CounterRequest {
+                limit: limit.unwrap(),
+                ..super::super::probe(0).unwrap()
+            }]);
+            QueuedRequest { id: 0, counters, context: DecideContext::now() }
         };
         assert!(!writes_midway(&[of(10), of(10)]));
         assert!(writes_midway(&[of(10), of(20)]));

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use crate::decide::Ask;
+use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 
 /// Runs under way at once: while Redis works on one, the next is on the wire.
 const RUNS_MAX: usize = 2;
@@ -33,7 +33,7 @@ const COST_MAX: usize = 640;
 /// Which requests a run can hold together: those of one lane. A script of a cluster's node touches
 /// keys of one slot only, and has to say where it was asked for in the middle of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Lane {
+pub(super) struct BatchKey {
     /// 0 where there is no cluster.
     pub(super) slot: u16,
     /// Whether the slot's former server sent the request here.
@@ -44,11 +44,11 @@ pub(super) struct Lane {
 pub(super) type Answer = Result<Decision, StoreError>;
 
 /// A request that waits to be sent.
-pub(super) struct Waiting {
+pub(super) struct QueuedRequest {
     /// Its number.
     pub(super) id: u64,
-    pub(super) asks: Arc<Vec<Ask>>,
-    pub(super) occasion: Occasion,
+    pub(super) counters: Arc<Vec<CounterRequest>>,
+    pub(super) context: DecideContext,
 }
 
 /// The requests that wait, and how many runs are under way.
@@ -61,9 +61,9 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Inner {
     /// Those with requests that wait or runs under way.
-    lanes: HashMap<Lane, OfLane, RandomState>,
+    batches: HashMap<BatchKey, PendingBatch, RandomState>,
     /// The requests without an answer, by their numbers, and among them some that have one.
-    open: VecDeque<Open>,
+    open: VecDeque<PendingReply>,
     /// The number of the first of them.
     first_id: u64,
     /// Whether somebody waits for the first deadline.
@@ -71,12 +71,12 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct OfLane {
-    waiting: VecDeque<Waiting>,
+struct PendingBatch {
+    waiting: VecDeque<QueuedRequest>,
     runs: usize,
 }
 
-struct Open {
+struct PendingReply {
     deadline_us: u64,
     /// Whether it is in a run: its hits may be taken.
     sent: bool,
@@ -85,7 +85,7 @@ struct Open {
 }
 
 /// What a caller has to see to.
-pub(super) struct Todo {
+pub(super) struct Enqueued {
     /// Few enough runs are under way: begin one.
     pub(super) run: bool,
     /// Nobody waits for deadlines: wait for this one.
@@ -110,49 +110,48 @@ impl Queue {
     /// Adds a request, which is over at `deadline_us`: not before those that were added earlier.
     pub(super) fn push(
         &self,
-        lane: Lane,
-        (asks, occasion): (Arc<Vec<Ask>>, Occasion),
+        batch_key: BatchKey,
+        (counters, context): (Arc<Vec<CounterRequest>>, DecideContext),
         deadline_us: u64,
-    ) -> Todo {
+    ) -> Enqueued {
         let (sender, answer) = oneshot::channel();
         let mut inner = self.inner.lock();
         let id = inner.first_id + inner.open.len() as u64;
-        inner.open.push_back(Open { deadline_us, sent: false, answer: Some(sender) });
-        let lane = inner.lanes.entry(lane).or_default();
-        lane.waiting.push_back(Waiting { id, asks, occasion });
-        let run = lane.runs < RUNS_MAX;
-        lane.runs += usize::from(run);
+        inner.open.push_back(PendingReply { deadline_us, sent: false, answer: Some(sender) });
+        let batch_key = inner.batches.entry(batch_key).or_default();
+        batch_key.waiting.push_back(QueuedRequest { id, counters, context });
+        let run = batch_key.runs < RUNS_MAX;
+        batch_key.runs += usize::from(run);
         let alarm_us = (!inner.alarm).then_some(deadline_us);
         inner.alarm = true;
-        Todo { run, alarm_us, answer }
+        Enqueued { run, alarm_us, answer }
     }
 
     /// The requests of a lane's next run, in the order in which they came; where there are none,
     /// the caller's run is over. Those that nobody waits for any more are dropped.
-    pub(super) fn next_run(&self, lane: Lane) -> Option<Vec<Waiting>> {
+    pub(super) fn next_run(&self, batch_key: BatchKey) -> Option<Vec<QueuedRequest>> {
         let inner = &mut *self.inner.lock();
-        let of_lane = inner.lanes.get_mut(&lane)?;
-        let mut run: Vec<Waiting> = Vec::new();
+        let pending = inner.batches.get_mut(&batch_key)?;
+        let mut run: Vec<QueuedRequest> = Vec::new();
         let mut cost = 0;
-        while let Some(next) = of_lane.waiting.front() {
+        while let Some(next) = pending.waiting.front() {
             let open = open(&mut inner.open, inner.first_id, next.id);
-            let Some(open) = open.and_then(Open::if_awaited) else {
-                of_lane.waiting.pop_front();
+            let Some(open) = open.and_then(PendingReply::if_awaited) else {
+                pending.waiting.pop_front();
                 continue;
             };
             cost += next.cost();
             let full = run.len() >= self.requests_max || cost > COST_MAX;
-            if run.first().is_some_and(|first| full || first.occasion.at_ms != next.occasion.at_ms)
-            {
+            if run.first().is_some_and(|first| full || first.context.at_ms != next.context.at_ms) {
                 break;
             }
             open.sent = true;
-            run.extend(of_lane.waiting.pop_front());
+            run.extend(pending.waiting.pop_front());
         }
         if run.is_empty() {
-            of_lane.runs -= 1;
-            if of_lane.runs == 0 && lane != Lane::default() {
-                inner.lanes.remove(&lane);
+            pending.runs -= 1;
+            if pending.runs == 0 && batch_key != BatchKey::default() {
+                inner.batches.remove(&batch_key);
             }
             return None;
         }
@@ -161,11 +160,11 @@ impl Queue {
 
     /// The requests of a run that still need an answer, so that they may be sent once more: not those
     /// whose deadline has passed or whose callers gave up.
-    pub(super) fn still_awaited(&self, mut run: Vec<Waiting>) -> Vec<Waiting> {
+    pub(super) fn still_awaited(&self, mut run: Vec<QueuedRequest>) -> Vec<QueuedRequest> {
         let inner = &mut *self.inner.lock();
         run.retain(|waiting| {
             let open = open(&mut inner.open, inner.first_id, waiting.id);
-            open.and_then(Open::if_awaited).is_some()
+            open.and_then(PendingReply::if_awaited).is_some()
         });
         run
     }
@@ -201,7 +200,7 @@ impl Queue {
     /// Answers all that wait to be sent.
     pub(super) fn give_up(&self, answer: impl Fn() -> Answer) {
         let mut inner = self.inner.lock();
-        let all = inner.lanes.values_mut().flat_map(|lane| lane.waiting.drain(..));
+        let all = inner.batches.values_mut().flat_map(|batch_key| batch_key.waiting.drain(..));
         for waiting in all.collect::<Vec<_>>() {
             inner.answer(waiting.id, &answer);
         }
@@ -227,11 +226,11 @@ impl Inner {
 }
 
 /// The request of a number, unless it and all before it have their answers.
-fn open(all: &mut VecDeque<Open>, first_id: u64, id: u64) -> Option<&mut Open> {
+fn open(all: &mut VecDeque<PendingReply>, first_id: u64, id: u64) -> Option<&mut PendingReply> {
     all.get_mut(usize::try_from(id.checked_sub(first_id)?).ok()?)
 }
 
-impl Open {
+impl PendingReply {
     /// It, if somebody waits for its answer; else nobody is to get one.
     fn if_awaited(&mut self) -> Option<&mut Self> {
         self.answer = self.answer.take().filter(|answer| !answer.is_closed());
@@ -239,9 +238,9 @@ impl Open {
     }
 }
 
-impl Waiting {
+impl QueuedRequest {
     fn cost(&self) -> usize {
-        self.asks.iter().map(|ask| ask.limit.run_cost()).sum()
+        self.counters.iter().map(|counter| counter.limit.run_cost()).sum()
     }
 }
 
@@ -255,8 +254,8 @@ mod tests {
         if sent { StoreError::Timeout } else { StoreError::Unavailable("not sent".to_owned()) }
     }
 
-    fn push(queue: &Queue) -> Todo {
-        queue.push(Lane::default(), (Arc::default(), Occasion::now()), DEADLINE_US)
+    fn push(queue: &Queue) -> Enqueued {
+        queue.push(BatchKey::default(), (Arc::default(), DecideContext::now()), DEADLINE_US)
     }
 
     fn error_at_the_deadline(queue: &Queue) -> Option<&'static str> {
@@ -267,7 +266,7 @@ mod tests {
     fn whoever_waits_in_vain_shows_that_the_server_is_late() {
         let queue = Queue::new(64);
         let sent = push(&queue);
-        assert_eq!(queue.next_run(Lane::default()).unwrap().len(), 1);
+        assert_eq!(queue.next_run(BatchKey::default()).unwrap().len(), 1);
         assert_eq!(error_at_the_deadline(&queue), Some("timeout"));
         assert!(sent.answer.blocking_recv().unwrap().is_err());
         let _waits = push(&queue);
@@ -279,7 +278,7 @@ mod tests {
         let queue = Queue::new(64);
         let (first, gone, last) = (push(&queue), push(&queue), push(&queue));
         drop(gone.answer);
-        let run = queue.next_run(Lane::default()).unwrap();
+        let run = queue.next_run(BatchKey::default()).unwrap();
         assert_eq!(run.iter().map(|waiting| waiting.id).collect::<Vec<_>>(), [0, 2]);
         queue.answer(run.iter().map(|waiting| (waiting.id, Ok(Decision::without_limits()))));
         assert_eq!(error_at_the_deadline(&queue), None);
@@ -292,9 +291,13 @@ mod tests {
     #[test]
     fn a_request_that_expired_was_answered_or_given_up_is_not_sent_again() {
         let queue = Queue::new(64);
-        let early = queue.push(Lane::default(), (Arc::default(), Occasion::now()), DEADLINE_US - 1);
+        let early = queue.push(
+            BatchKey::default(),
+            (Arc::default(), DecideContext::now()),
+            DEADLINE_US - 1,
+        );
         let [gone, answered, last] = [(); 3].map(|()| push(&queue));
-        let run = queue.next_run(Lane::default()).unwrap();
+        let run = queue.next_run(BatchKey::default()).unwrap();
         drop(gone.answer);
         queue.answer(std::iter::once((2, Ok(Decision::without_limits()))));
         assert!(queue.expire(DEADLINE_US - 1, late).error.is_some());

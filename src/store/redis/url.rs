@@ -31,14 +31,14 @@ const SENTINEL_PORT: u16 = 26_379;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The servers, and what they are to each other.
-    pub topology: Topology,
+    pub endpoints: Endpoints,
     /// Whether all connections are encrypted.
     pub tls: bool,
 }
 
 /// Which servers there are, and what they are to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Topology {
+pub enum Endpoints {
     /// One server.
     Standalone(Server),
     /// One server at a time, which the sentinels name.
@@ -94,7 +94,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-impl Topology {
+impl Endpoints {
     /// What it is called in messages and logs.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -109,11 +109,11 @@ impl Topology {
 impl Address {
     /// Who asks the servers, in the order of the URL; sentinels have credentials of their own.
     pub fn credentials(&self) -> impl Iterator<Item = &Credentials> {
-        let (servers, one) = match &self.topology {
-            Topology::Standalone(server) => (std::slice::from_ref(server), None),
-            Topology::Sentinel(sentinel) => (&[][..], Some(&sentinel.credentials)),
-            Topology::Cluster(cluster) => (&[][..], Some(&cluster.credentials)),
-            Topology::Sharded(servers) => (&servers[..], None),
+        let (servers, one) = match &self.endpoints {
+            Endpoints::Standalone(server) => (std::slice::from_ref(server), None),
+            Endpoints::Sentinel(sentinel) => (&[][..], Some(&sentinel.credentials)),
+            Endpoints::Cluster(cluster) => (&[][..], Some(&cluster.credentials)),
+            Endpoints::Sharded(servers) => (&servers[..], None),
         };
         servers.iter().map(|server| &server.credentials).chain(one)
     }
@@ -121,11 +121,11 @@ impl Address {
     /// The same servers, asked with these credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: &Credentials) -> Self {
-        let servers = match &mut self.topology {
-            Topology::Standalone(server) => std::slice::from_mut(server),
-            Topology::Sharded(servers) => servers,
-            Topology::Sentinel(Sentinel { credentials: one, .. })
-            | Topology::Cluster(Cluster { credentials: one, .. }) => {
+        let servers = match &mut self.endpoints {
+            Endpoints::Standalone(server) => std::slice::from_mut(server),
+            Endpoints::Sharded(servers) => servers,
+            Endpoints::Sentinel(Sentinel { credentials: one, .. })
+            | Endpoints::Cluster(Cluster { credentials: one, .. }) => {
                 *one = credentials.clone();
                 return self;
             }
@@ -160,13 +160,13 @@ impl FromStr for Address {
             Some(kind) => (kind, true),
             None => (scheme.strip_prefix("redis").ok_or_else(unknown_scheme)?, false),
         };
-        let topology = match kind {
+        let endpoints = match kind {
             "" => servers(text, scheme)?,
-            "-sentinel" => Topology::Sentinel(sentinel(&Parts::of(rest)?)?),
-            "-cluster" => Topology::Cluster(cluster(&Parts::of(rest)?)?),
+            "-sentinel" => Endpoints::Sentinel(sentinel(&UrlParts::of(rest)?)?),
+            "-cluster" => Endpoints::Cluster(cluster(&UrlParts::of(rest)?)?),
             _ => return Err(unknown_scheme()),
         };
-        Ok(Self { topology, tls })
+        Ok(Self { endpoints, tls })
     }
 }
 
@@ -177,7 +177,7 @@ fn unknown_scheme() -> String {
 }
 
 /// One server, or several URLs by commas.
-fn servers(text: &str, scheme: &str) -> Result<Topology, String> {
+fn servers(text: &str, scheme: &str) -> Result<Endpoints, String> {
     let rest = |url| str::strip_prefix(url, scheme)?.strip_prefix("://");
     let urls: Vec<&str> = text.split(',').map(rest).collect::<Option<_>>().ok_or(
         "must have the whole URL of each server between commas, all with one scheme, as in \
@@ -186,18 +186,18 @@ fn servers(text: &str, scheme: &str) -> Result<Topology, String> {
     let several = urls.len() > 1;
     let place = |at: usize, error| if several { format!("(server {at}) {error}") } else { error };
     let one = |(at, url): (usize, &&str)| {
-        let server = Parts::of(url).and_then(|parts| server(&parts));
+        let server = UrlParts::of(url).and_then(|parts| server(&parts));
         server.map_err(|error| place(at, error))
     };
     let mut servers = (1..).zip(&urls).map(one).collect::<Result<Vec<_>, _>>()?;
     distinct(servers.iter().map(|server| &server.node))?;
     Ok(match servers.pop() {
-        Some(server) if servers.is_empty() => Topology::Standalone(server),
-        last => Topology::Sharded(servers.into_iter().chain(last).collect()),
+        Some(server) if servers.is_empty() => Endpoints::Standalone(server),
+        last => Endpoints::Sharded(servers.into_iter().chain(last).collect()),
     })
 }
 
-fn server(parts: &Parts<'_>) -> Result<Server, String> {
+fn server(parts: &UrlParts<'_>) -> Result<Server, String> {
     if parts.query.is_some() {
         return Err(
             "has parameters (after a `?`), which redis:// and rediss:// do not take; a `?` \
@@ -212,7 +212,7 @@ fn server(parts: &Parts<'_>) -> Result<Server, String> {
     })
 }
 
-fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, String> {
+fn sentinel(parts: &UrlParts<'_>) -> Result<Sentinel, String> {
     const KEYS: [&str; 5] =
         ["service", "sentinelServiceName", "sentinelUsername", "sentinelPassword", "node"];
     let parameters = parts.parameters(&KEYS)?;
@@ -240,7 +240,7 @@ fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, String> {
     })
 }
 
-fn cluster(parts: &Parts<'_>) -> Result<Cluster, String> {
+fn cluster(parts: &UrlParts<'_>) -> Result<Cluster, String> {
     let parameters = parts.parameters(&["node"])?;
     if parts.database()?.is_some() {
         return Err("has a database, and a cluster has only one: leave out what is after the `/`"
@@ -253,7 +253,7 @@ fn cluster(parts: &Parts<'_>) -> Result<Cluster, String> {
 }
 
 /// A URL after its scheme: `[userinfo@]hosts[/path][?query]`.
-struct Parts<'a> {
+struct UrlParts<'a> {
     userinfo: Option<&'a str>,
     hosts: &'a str,
     path: &'a str,
@@ -262,7 +262,7 @@ struct Parts<'a> {
 
 type Parameters<'a> = Vec<(&'a str, String)>;
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     fn of(rest: &'a str) -> Result<Self, String> {
         if rest.contains('#') {
             return Err("has a `#`; in a password it is %23".to_owned());

@@ -9,7 +9,7 @@ use std::io::Write;
 use bytes::Bytes;
 use fred::types::Key;
 
-use crate::decide::{Ask, Mode, Outcome};
+use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::{Algorithm, Bucket, Excess, Shape};
@@ -36,11 +36,11 @@ impl Call {
     /// A run that decides these requests in their order, of at most 65,535 asks together.
     pub fn of<'a, R>(requests: R, at_ms: Option<u64>) -> Self
     where
-        R: Iterator<Item = &'a [Ask]> + Clone,
+        R: Iterator<Item = &'a [CounterRequest]> + Clone,
     {
         let mut run = Run::for_requests(requests.clone());
-        for asks in requests {
-            run.push(asks);
+        for counters in requests {
+            run.push(counters);
         }
         run.finish(at_ms)
     }
@@ -52,7 +52,7 @@ struct Run<'a> {
     whole: Keys<'a>,
     logs: Keys<'a>,
     /// The asks in `sent`, which are all different unless they are many.
-    known: Vec<&'a Ask>,
+    known: Vec<&'a CounterRequest>,
     sent: Vec<u8>,
     plan: Vec<u8>,
     /// Where in `plan` the index of a log stands, which come behind the others.
@@ -60,9 +60,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn for_requests(requests: impl Iterator<Item = &'a [Ask]>) -> Self {
+    fn for_requests(requests: impl Iterator<Item = &'a [CounterRequest]>) -> Self {
         let (count, rows) =
-            requests.fold((0, 0), |(count, rows), asks| (count + 1, rows + asks.len()));
+            requests.fold((0, 0), |(count, rows), counters| (count + 1, rows + counters.len()));
         // No two asks of one request name the same key.
         let shared = if count > 1 { rows } else { 0 };
         Self {
@@ -75,28 +75,28 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn push(&mut self, asks: &'a [Ask]) {
-        push_index(&mut self.plan, asks.len());
-        for ask in asks {
-            let log = ask.limit.algorithm() == Algorithm::SlidingWindowLog;
+    fn push(&mut self, counters: &'a [CounterRequest]) {
+        push_index(&mut self.plan, counters.len());
+        for counter in counters {
+            let log = counter.limit.algorithm() == Algorithm::SlidingWindowLog;
             if log {
                 self.log_rows.push(self.plan.len());
             }
             let keys = if log { &mut self.logs } else { &mut self.whole };
-            push_index(&mut self.plan, keys.index_of(ask));
-            let known = self.known_like(ask);
+            push_index(&mut self.plan, keys.index_of(counter));
+            let known = self.known_like(counter);
             push_index(&mut self.plan, known);
         }
     }
 
     /// The index of an ask like this one, sent now if none was.
-    fn known_like(&mut self, ask: &'a Ask) -> usize {
+    fn known_like(&mut self, counter: &'a CounterRequest) -> usize {
         let recent = self.known.len().saturating_sub(ALIKE_MAX);
-        let alike = self.known[recent..].iter().position(|known| is_alike(known, ask));
+        let alike = self.known[recent..].iter().position(|known| is_alike(known, counter));
         alike.map_or_else(
             || {
-                push_ask(&mut self.sent, ask);
-                self.known.push(ask);
+                push_ask(&mut self.sent, counter);
+                self.known.push(counter);
                 self.known.len()
             },
             |at| recent + at + 1,
@@ -104,12 +104,18 @@ impl<'a> Run<'a> {
     }
 
     fn finish(mut self, at_ms: Option<u64>) -> Call {
-        let whole = self.whole.asks.len();
+        let whole = self.whole.counters.len();
         for at in self.log_rows {
             let index = usize::from(u16::from_le_bytes([self.plan[at], self.plan[at + 1]])) + whole;
             self.plan[at..at + 2].copy_from_slice(&index.to_le_bytes()[..2]);
         }
-        let keys = || self.whole.asks.iter().chain(&self.logs.asks).map(|ask| ask.key.as_bytes());
+        let keys = || {
+            self.whole
+                .counters
+                .iter()
+                .chain(&self.logs.counters)
+                .map(|counter| counter.key.as_bytes())
+        };
         let mut bytes = Vec::with_capacity(keys().map(<[u8]>::len).sum());
         keys().for_each(|key| bytes.extend_from_slice(key));
         let bytes = Bytes::from(bytes);
@@ -127,8 +133,8 @@ impl<'a> Run<'a> {
 
 /// Different keys, in the order in which they came first.
 struct Keys<'a> {
-    asks: Vec<&'a Ask>,
-    /// Open addressing: a bucket is 0 or an index into `asks` and one more. Empty where no key
+    counters: Vec<&'a CounterRequest>,
+    /// Open addressing: a bucket is 0 or an index into `counters` and one more. Empty where no key
     /// comes twice.
     buckets: Vec<u16>,
 }
@@ -137,27 +143,27 @@ impl<'a> Keys<'a> {
     /// For some `expected` keys, of which `shared` at most are looked for again.
     fn new(expected: usize, shared: usize) -> Self {
         let buckets = if shared > 0 { (2 * shared).next_power_of_two() } else { 0 };
-        Self { asks: Vec::with_capacity(expected), buckets: vec![0; buckets] }
+        Self { counters: Vec::with_capacity(expected), buckets: vec![0; buckets] }
     }
 
     /// The index of an ask's key, from 1.
-    fn index_of(&mut self, ask: &'a Ask) -> usize {
+    fn index_of(&mut self, counter: &'a CounterRequest) -> usize {
         if !self.buckets.is_empty() {
             let mask = self.buckets.len() - 1;
-            let mut bucket = bucket_of(ask.key.hash()) & mask;
+            let mut bucket = bucket_of(counter.key.hash()) & mask;
             // Half of the buckets stay free.
             while self.buckets[bucket] != 0 {
                 let index = usize::from(self.buckets[bucket]);
-                if self.asks[index - 1].key == ask.key {
+                if self.counters[index - 1].key == counter.key {
                     return index;
                 }
                 bucket = (bucket + 1) & mask;
             }
-            let [low, high, ..] = (self.asks.len() + 1).to_le_bytes();
+            let [low, high, ..] = (self.counters.len() + 1).to_le_bytes();
             self.buckets[bucket] = u16::from_le_bytes([low, high]);
         }
-        self.asks.push(ask);
-        self.asks.len()
+        self.counters.push(counter);
+        self.counters.len()
     }
 }
 
@@ -167,9 +173,9 @@ const fn bucket_of(hash: u128) -> usize {
     usize::from_le_bytes([a, b, c, 0, 0, 0, 0, 0])
 }
 
-fn is_alike(known: &Ask, ask: &Ask) -> bool {
-    (known.hits, known.mode, known.enforcement) == (ask.hits, ask.mode, ask.enforcement)
-        && known.limit == ask.limit
+fn is_alike(known: &CounterRequest, counter: &CounterRequest) -> bool {
+    (known.hits, known.mode, known.enforcement) == (counter.hits, counter.mode, counter.enforcement)
+        && known.limit == counter.limit
 }
 
 fn decimal(number: Option<impl std::fmt::Display>) -> Bytes {
@@ -187,8 +193,8 @@ fn push_index(plan: &mut Vec<u8>, index: usize) {
     plan.extend_from_slice(&index.to_le_bytes()[..2]);
 }
 
-fn push_ask(sent: &mut Vec<u8>, ask: &Ask) {
-    let (algorithm, a, b): (u8, u64, u64) = match ask.limit.shape() {
+fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
+    let (algorithm, a, b): (u8, u64, u64) = match counter.limit.shape() {
         Shape::FixedWindow => (1, 0, 0),
         Shape::SlidingWindowLog => (2, 0, 0),
         Shape::SlidingWindowCounter(windows) => {
@@ -196,30 +202,30 @@ fn push_ask(sent: &mut Vec<u8>, ask: &Ask) {
             (code, u64::from(windows.count), windows.length_ms)
         }
         Shape::Bucket(Bucket { drain, weight, .. }) => {
-            let leaky = ask.limit.algorithm() == Algorithm::LeakyBucket;
+            let leaky = counter.limit.algorithm() == Algorithm::LeakyBucket;
             (if leaky { 6 } else { 5 }, *drain, *weight)
         }
     };
-    let mode = match ask.mode {
+    let mode = match counter.mode {
         Mode::Take => 0,
         Mode::Peek => 1,
         Mode::Refund => 2,
     };
-    let role = match ask.enforcement {
+    let role = match counter.enforcement {
         Enforcement::Enforced => 0,
         Enforcement::Shadow => 1,
         // Below QUOTA_GROUPS_MAX, so it fits.
         Enforcement::Quota(group) => group.saturating_add(2),
     };
-    let excess = match ask.limit.excess() {
+    let excess = match counter.limit.excess() {
         Excess::Refused => 0,
         Excess::Overdraft => 1,
         Excess::Counted => 2,
     };
     sent.extend_from_slice(&[algorithm, mode, role, excess]);
-    sent.extend_from_slice(&ask.hits.to_le_bytes()[..7]);
-    sent.extend_from_slice(&ask.limit.capacity().to_le_bytes()[..7]);
-    sent.extend_from_slice(&ask.limit.period_ms().to_le_bytes()[..6]);
+    sent.extend_from_slice(&counter.hits.to_le_bytes()[..7]);
+    sent.extend_from_slice(&counter.limit.capacity().to_le_bytes()[..7]);
+    sent.extend_from_slice(&counter.limit.period_ms().to_le_bytes()[..6]);
     sent.extend_from_slice(&a.to_le_bytes()[..7]);
     sent.extend_from_slice(&b.to_le_bytes()[..6]);
 }
@@ -233,24 +239,24 @@ pub fn decisions<'a, R>(
     reply: &[u8],
 ) -> Result<impl Iterator<Item = Decision>, StoreError>
 where
-    R: Iterator<Item = &'a [Ask]> + Clone,
+    R: Iterator<Item = &'a [CounterRequest]> + Clone,
 {
-    let rows: usize = requests.clone().map(<[Ask]>::len).sum();
+    let rows: usize = requests.clone().map(<[CounterRequest]>::len).sum();
     if reply.len() != rows * STATUS_BYTES {
         let message = format!("{} bytes for {rows} counters", reply.len());
-        return Err(StoreError::Garbled(message));
+        return Err(StoreError::BadReply(message));
     }
     let mut left = reply;
-    Ok(requests.map(move |asks| {
-        let (own, others) = left.split_at(asks.len() * STATUS_BYTES);
+    Ok(requests.map(move |counters| {
+        let (own, others) = left.split_at(counters.len() * STATUS_BYTES);
         left = others;
-        decision(asks, own)
+        decision(counters, own)
     }))
 }
 
-fn decision(asks: &[Ask], rows: &[u8]) -> Decision {
+fn decision(counters: &[CounterRequest], rows: &[u8]) -> Decision {
     let statuses: Vec<_> = rows.chunks_exact(STATUS_BYTES).map(status).collect();
-    let outcome = Outcome::of(asks, &statuses);
+    let outcome = Outcome::of(counters, &statuses);
     Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
 }
 

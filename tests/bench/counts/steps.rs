@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use prost::Message;
 use tidegate::clock::FakeClock;
-use tidegate::decide::Ask;
+use tidegate::decide::CounterRequest;
 use tidegate::envoy::{Headers, Reply, Style};
 use tidegate::grpc;
-use tidegate::key::{Counter, Head, Key, Spelling, Tail};
+use tidegate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use tidegate::metrics::Metrics;
 use tidegate::plan::Plan;
 use tidegate::proto::envoy::extensions::common::ratelimit::v3 as common;
@@ -26,7 +26,7 @@ use tidegate::rules::{Domain, OnStoreFailure, RuleSet, Switches, parse};
 use tidegate::service::{Answer, FailurePolicy, Load, Rules, Service, Snapshot};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::wire;
-use tidegate::store::{Occasion, Store};
+use tidegate::store::{DecideContext, Store};
 
 /// One step under a name that the baseline has.
 pub(crate) struct Step {
@@ -100,8 +100,8 @@ fn domain(algorithm: &str) -> &'static Domain {
     kept(rules(&limit)).domain("edge").unwrap()
 }
 
-fn head() -> Head {
-    Head::of(&Spelling::readable("tg"), "edge")
+fn head() -> KeyPrefix {
+    KeyPrefix::of(&KeyFormat::readable("tg"), "edge")
 }
 
 /// The entries of a request's three descriptors.
@@ -166,19 +166,21 @@ fn plan() -> Call {
 fn key() -> Call {
     let (head, requests) = (head(), requests());
     let limit = domain("fixed_window").rules().flat_map(|rule| rule.limits()).next().unwrap();
-    let tail = Tail::of(limit.limit(), 0);
+    let tail = KeySuffix::of(limit.limit(), 0);
     Box::new(move |at| {
         let descriptor = requests[at % REQUESTS].descriptors().last().unwrap();
         let (entries, slot_by, shared) = (descriptor.entries, &[][..], &[][..]);
-        black_box(Key::of(&Counter { head: &head, slot_by, entries, shared, tail: &tail }));
+        black_box(Key::of(&KeyParts { head: &head, slot_by, entries, shared, tail: &tail }));
     })
 }
 
 /// What each request asks of the store.
-fn asks(algorithm: &str) -> Vec<Vec<Ask>> {
+fn asks(algorithm: &str) -> Vec<Vec<CounterRequest>> {
     let (domain, head) = (domain(algorithm), head());
-    let asks: Vec<_> =
-        requests().iter().map(|request| Plan::of(request, domain, &head).unwrap().asks).collect();
+    let asks: Vec<_> = requests()
+        .iter()
+        .map(|request| Plan::of(request, domain, &head).unwrap().counters)
+        .collect();
     assert!(asks.iter().all(|asks| asks.len() == 3), "each descriptor meets a limit");
     asks
 }
@@ -194,7 +196,7 @@ fn decide(algorithm: &str) -> Call {
     })
 }
 
-fn batch() -> Vec<Vec<Ask>> {
+fn batch() -> Vec<Vec<CounterRequest>> {
     asks("fixed_window").into_iter().take(BATCH).collect()
 }
 
@@ -220,7 +222,7 @@ fn script_reply() -> Call {
 /// A service on the memory store, and its clock.
 fn service(limit: &str) -> (&'static Service, FakeClock) {
     let metrics = Metrics::new(0).unwrap();
-    let rules = Rules::new(rules(limit), Load::default(), &metrics, Spelling::readable("tg"));
+    let rules = Rules::new(rules(limit), Load::default(), &metrics, KeyFormat::readable("tg"));
     let clock = FakeClock::at(START_MS);
     let store = Store::Memory(Arc::new(MemoryStore::new(KEYS_MAX, Arc::new(clock.clone()))));
     (
@@ -260,7 +262,7 @@ fn answer(write: Write) -> Call {
     let (service, _) = service(ROOMY);
     let snapshot: &Arc<Snapshot> = kept(Arc::clone(&service.snapshot()));
     let request = requests().swap_remove(0);
-    let answer = ready(service.decide(snapshot, &request, Occasion::now())).unwrap();
+    let answer = ready(service.decide(snapshot, &request, DecideContext::now())).unwrap();
     Box::new(move |_| drop(black_box(write(&request, &answer))))
 }
 
@@ -293,7 +295,7 @@ fn of_service(limit: &str, messages: Vec<Vec<u8>>, dialect: Dialect) -> Call {
         now_ms += 1;
         clock.set(now_ms);
         let request = (dialect.read)(&messages[at % REQUESTS], &bounds);
-        let answer = ready(service.answer(request, Occasion::now(), dialect.write));
+        let answer = ready(service.answer(request, DecideContext::now(), dialect.write));
         drop(black_box(answer.unwrap()));
     })
 }

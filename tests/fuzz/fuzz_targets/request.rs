@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::clock::FakeClock;
-use tidegate::key::{Head, Spelling};
+use tidegate::key::{KeyFormat, KeyPrefix};
 use tidegate::plan::Plan;
 use tidegate::request::{Bounds, Request};
 use tidegate::rules::{RuleSet, Switches, parse};
@@ -37,7 +37,7 @@ static RULES: LazyLock<RuleSet> = LazyLock::new(|| {
     parse::parse(&[file], Switches::default()).expect("the limits above are good")
 });
 
-static HEAD: LazyLock<Head> = LazyLock::new(|| Head::of(&Spelling::readable("tg"), "d"));
+static HEAD: LazyLock<KeyPrefix> = LazyLock::new(|| KeyPrefix::of(&KeyFormat::readable("tg"), "d"));
 
 static STORE: LazyLock<MemoryStore> =
     LazyLock::new(|| MemoryStore::new(1_000, Arc::new(FakeClock::at(1_700_000_000_000))));
@@ -45,8 +45,8 @@ static STORE: LazyLock<MemoryStore> =
 fn decide(request: &Request) {
     let Some(domain) = RULES.domain(request.domain()) else { return };
     if let Ok(plan) = Plan::of(request, domain, &HEAD) {
-        let decision = STORE.decide(&plan.asks, None);
-        assert_eq!(decision.statuses.len(), plan.asks.len());
+        let decision = STORE.decide(&plan.counters, None);
+        assert_eq!(decision.statuses.len(), plan.counters.len());
     }
 }
 

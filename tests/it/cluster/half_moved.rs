@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::decide::Ask;
+use tidegate::decide::CounterRequest;
 use tidegate::limit::{Algorithm, Limit};
 use tidegate::proto::tidegate::v1 as api;
 use tidegate::store::redis::RedisStore;
@@ -31,7 +31,7 @@ fn three_hits() -> Limit {
     limit(Algorithm::FixedWindow, 3, PERIOD_MS)
 }
 
-fn take_of(name: &str) -> Vec<Ask> {
+fn take_of(name: &str) -> Vec<CounterRequest> {
     vec![take(name, &three_hits())]
 }
 
@@ -95,9 +95,10 @@ async fn a_request_over_counters_on_both_nodes_is_not_decided_and_makes_none_ane
         let cluster = Cluster::without_replicas(version);
         let store = store_of(&cluster, Duration::from_secs(2)).await;
         let both = || vec![take("here", &three_hits()), take("there", &three_hits())];
-        let decided = async |asks: Vec<Ask>| decide_at_once(&store, [asks]).await.remove(0);
+        let decided =
+            async |asks: Vec<CounterRequest>| decide_at_once(&store, [asks]).await.remove(0);
         // A busy machine may need longer for one decision.
-        let eventually = async |asks: Vec<Ask>| {
+        let eventually = async |asks: Vec<CounterRequest>| {
             let decided = async || decided(asks.clone()).await.ok().map(|it| it.statuses);
             process::eventually(DEADLINE, decided).await.expect("a decision")
         };

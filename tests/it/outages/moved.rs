@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use tidegate::clock::Stopwatch;
-use tidegate::decide::Ask;
+use tidegate::decide::CounterRequest;
 use tidegate::limit::Algorithm;
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Occasion, StoreError};
+use tidegate::store::{DecideContext, StoreError};
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 
@@ -19,14 +19,14 @@ use crate::support::stores::{shared, store_at};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-fn hit() -> Vec<Ask> {
+fn hit() -> Vec<CounterRequest> {
     vec![take("user", &limit(Algorithm::FixedWindow, 1_000_000, 3_600_000))]
 }
 
 async fn decided(store: &RedisStore) -> Result<(), StoreError> {
     // One that is known to be down answers at once, and what finds out that it is back is to run too.
     yield_now().await;
-    let decision = store.decide(hit(), OnStoreFailure::Error, Occasion::now()).await;
+    let decision = store.decide(hit(), OnStoreFailure::Error, DecideContext::now()).await;
     decision.map(drop)
 }
 

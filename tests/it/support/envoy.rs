@@ -18,7 +18,7 @@ use tempfile::TempDir;
 pub use config::Config;
 
 use super::process;
-use super::web::{Ask, Web};
+use super::web::{CounterRequest, Web};
 
 /// From the start of Envoy to its listeners, on a busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ impl Envoy {
     }
 
     /// A request to it, over HTTP/1.1.
-    pub fn get(&self, path: &str) -> Ask {
+    pub fn get(&self, path: &str) -> CounterRequest {
         self.web.get(path)
     }
 

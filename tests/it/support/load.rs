@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::client::{Caller, Request};
 use super::process;
-use super::web::{Answer, Ask, Web};
+use super::web::{Answer, CounterRequest, Web};
 
 /// How often requests that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
@@ -92,7 +92,11 @@ impl Load {
     /// Sends an HTTP request so many times a second over one connection to the proxy at `addr`,
     /// which asks the service; fewer where the machine does not keep up, for three programs and
     /// this one share it.
-    pub fn through(addr: SocketAddr, rate_per_second: u32, ask: impl FnOnce(Web) -> Ask) -> Self {
+    pub fn through(
+        addr: SocketAddr,
+        rate_per_second: u32,
+        ask: impl FnOnce(Web) -> CounterRequest,
+    ) -> Self {
         let ask = Box::new(ask(Web::http2_on(addr)));
         Self::on(async || Target::Proxy(ask), rate_per_second)
     }
@@ -182,7 +186,7 @@ impl Load {
 enum Target {
     /// With a control, and where its latencies go.
     Service(Box<Caller>, Request, Option<(Request, Latencies)>),
-    Proxy(Box<Ask>),
+    Proxy(Box<CounterRequest>),
 }
 
 impl Target {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::SystemClock;
-use tidegate::decide::Ask;
+use tidegate::decide::CounterRequest;
 use tidegate::decision::Decision;
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;
@@ -15,7 +15,7 @@ use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
-use tidegate::store::{Occasion, StoreError};
+use tidegate::store::{DecideContext, StoreError};
 
 use super::servers::RedisServer;
 
@@ -58,20 +58,20 @@ pub async fn store_within(timeout: Duration, url: &str, shared: &Arc<Shared>) ->
 /// Decides requests that come at once; the results are in the requests' order.
 pub async fn decide_at_once(
     store: &Arc<RedisStore>,
-    requests: impl IntoIterator<Item = Vec<Ask>>,
+    requests: impl IntoIterator<Item = Vec<CounterRequest>>,
 ) -> Vec<Result<Decision, StoreError>> {
-    decide_at_once_on(store, requests, &Occasion::now()).await
+    decide_at_once_on(store, requests, &DecideContext::now()).await
 }
 
 /// The same on an occasion.
 pub async fn decide_at_once_on(
     store: &Arc<RedisStore>,
-    requests: impl IntoIterator<Item = Vec<Ask>>,
-    occasion: &Occasion,
+    requests: impl IntoIterator<Item = Vec<CounterRequest>>,
+    context: &DecideContext,
 ) -> Vec<Result<Decision, StoreError>> {
     let ask = |asks| {
-        let (store, occasion) = (Arc::clone(store), occasion.clone());
-        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, occasion).await })
+        let (store, context) = (Arc::clone(store), context.clone());
+        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, context).await })
     };
     let asked: Vec<_> = requests.into_iter().map(ask).collect();
     let mut decisions = Vec::new();
@@ -82,6 +82,6 @@ pub async fn decide_at_once_on(
 }
 
 /// The store's decision, which there is.
-pub async fn decide(store: &RedisStore, asks: &[Ask]) -> Decision {
-    store.decide(asks.to_vec(), OnStoreFailure::Error, Occasion::now()).await.unwrap()
+pub async fn decide(store: &RedisStore, asks: &[CounterRequest]) -> Decision {
+    store.decide(asks.to_vec(), OnStoreFailure::Error, DecideContext::now()).await.unwrap()
 }

@@ -23,7 +23,7 @@ pub struct Web {
 
 /// A request in the making.
 #[derive(Clone)]
-pub struct Ask {
+pub struct CounterRequest {
     web: Web,
     path: String,
     headers: HeaderMap,
@@ -50,13 +50,13 @@ impl Web {
     }
 
     /// GET, or POST where a body is given.
-    pub fn get(&self, path: &str) -> Ask {
+    pub fn get(&self, path: &str) -> CounterRequest {
         let web = self.clone();
-        Ask { web, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
+        CounterRequest { web, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
     }
 }
 
-impl Ask {
+impl CounterRequest {
     /// One more header.
     ///
     /// # Panics

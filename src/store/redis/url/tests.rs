@@ -36,10 +36,10 @@ fn one_server() {
         ("redis://t%2Cd:p%40%2f:%25+x@a", server(node("a", 6_379), known("t,d", "p@/:%+x"), None)),
         ("redis://u:p@ss@a", server(node("a", 6_379), known("u", "p@ss"), None)),
     ] {
-        let topology = Topology::Standalone(expected);
-        assert_eq!(parsed(url), Address { topology: topology.clone(), tls: false }, "{url}");
+        let endpoints = Endpoints::Standalone(expected);
+        assert_eq!(parsed(url), Address { endpoints: endpoints.clone(), tls: false }, "{url}");
         let encrypted = url.replacen("redis", "rediss", 1);
-        assert_eq!(parsed(&encrypted), Address { topology, tls: true }, "{encrypted}");
+        assert_eq!(parsed(&encrypted), Address { endpoints, tls: true }, "{encrypted}");
     }
 }
 
@@ -51,7 +51,7 @@ fn several_servers_keep_their_own_credentials_and_databases() {
         server(node("a", 6_379), Credentials::default(), None),
         server(node("fe80::1", 2), known("", "q"), None),
     ];
-    assert_eq!(address, Address { topology: Topology::Sharded(servers), tls: true });
+    assert_eq!(address, Address { endpoints: Endpoints::Sharded(servers), tls: true });
 }
 
 #[test]
@@ -70,11 +70,11 @@ fn sentinels() {
             "redis-sentinel://u:p@a/1?{rest}&node=b:5000&node=[::1]:5001&sentinelServiceName=my%20master"
         ),
     ] {
-        let topology = Topology::Sentinel(expected.clone());
-        assert_eq!(parsed(&url), Address { topology, tls: false }, "{url}");
+        let endpoints = Endpoints::Sentinel(expected.clone());
+        assert_eq!(parsed(&url), Address { endpoints, tls: false }, "{url}");
     }
     let least = parsed("rediss-sentinel://a?service=m");
-    let Topology::Sentinel(sentinel) = &least.topology else { panic!("{least:?}") };
+    let Endpoints::Sentinel(sentinel) = &least.endpoints else { panic!("{least:?}") };
     assert!(least.tls && sentinel.credentials.is_empty());
     assert!(sentinel.sentinel_credentials.is_empty() && sentinel.database.is_none());
 }
@@ -87,8 +87,8 @@ fn clusters() {
         ("redis-cluster://u:p@a:7000?node=b&node=c:7002", false),
     ] {
         let seeds = vec![node("a", 7_000), node("b", 6_379), node("c", 7_002)];
-        let topology = Topology::Cluster(Cluster { seeds, credentials: known("u", "p") });
-        assert_eq!(parsed(url), Address { topology, tls }, "{url}");
+        let endpoints = Endpoints::Cluster(Cluster { seeds, credentials: known("u", "p") });
+        assert_eq!(parsed(url), Address { endpoints, tls }, "{url}");
     }
 }
 
@@ -182,6 +182,6 @@ proptest! {
         let escape = |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02x}")).collect() };
         let url = format!("redis://{}:{}@a", escape(&user), escape(&password));
         let expected = server(node("a", 6_379), known(&user, &password), None);
-        prop_assert_eq!(parsed(&url).topology, Topology::Standalone(expected));
+        prop_assert_eq!(parsed(&url).endpoints, Endpoints::Standalone(expected));
     }
 }

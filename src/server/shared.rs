@@ -23,7 +23,7 @@ use crate::trace::Tracing;
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// The state that the services of all threads share.
-pub(super) struct Parts {
+pub(super) struct SharedState {
     pub(super) settings: Serve,
     pub(super) rules: Arc<Rules>,
     pub(super) metrics: Metrics,
@@ -95,7 +95,7 @@ pub(super) fn tracing(
     settings.options().map(start).transpose()
 }
 
-impl Parts {
+impl SharedState {
     /// A service for this thread, with its own connection to the store.
     pub(super) fn service(&self) -> Result<Service, String> {
         let store = self.stores.open()?;

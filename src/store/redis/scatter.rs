@@ -11,54 +11,58 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::route::Target;
+use super::topology::Target;
 use crate::clock::uptime_us;
-use crate::decide::{Ask, Mode, Outcome};
+use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::Shape;
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 
 /// The asks of a request that one server decides together.
-pub(super) struct Part {
+pub(super) struct ShardRequest {
     pub(super) target: Target,
-    pub(super) asks: Arc<Vec<Ask>>,
+    pub(super) counters: Arc<Vec<CounterRequest>>,
     /// Where in the request each stands.
     pub(super) positions: Vec<usize>,
 }
 
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
 /// waits for it.
-pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decision, StoreError> {
+pub(super) async fn decide(
+    shards: Vec<ShardRequest>,
+    context: DecideContext,
+) -> Result<Decision, StoreError> {
     let start_us = uptime_us();
-    let (parts, refunds) = apart(parts);
-    let decided = on_all(parts.iter().map(Part::request), &occasion).await;
-    let outcome = outcome(&parts, &decided, &refunds);
+    let (shards, refunds) = split_refunds(shards);
+    let decided = on_all(shards.iter().map(ShardRequest::request), &context).await;
+    let outcome = outcome(&shards, &decided, &refunds);
     // A replay's clock stands still.
-    let late_us = |part: &Part| match occasion.at_ms {
+    let late_us = |shard: &ShardRequest| match context.at_ms {
         Some(_) => 0,
-        None => uptime_us() - start_us + part.target.timeout_us(),
+        None => uptime_us() - start_us + shard.target.timeout_us(),
     };
-    let undos: Vec<Part> = parts
+    let undos: Vec<ShardRequest> = shards
         .iter()
         .zip(&decided)
-        .filter_map(|(part, decision)| {
-            undo(part, &decision.as_ref().ok()?.statuses, outcome, late_us(part))
+        .filter_map(|(shard, decision)| {
+            undo(shard, &decision.as_ref().ok()?.statuses, outcome, late_us(shard))
         })
         .collect();
     let undos_count = undos.len();
     let is_decided = decided.iter().all(Result::is_ok);
-    let refunds = refunds.into_iter().filter(|_| is_decided).map(|part| part.settled(outcome));
-    let settling: Vec<Part> = undos.into_iter().chain(refunds).collect();
-    let settled = on_all(settling.iter().map(Part::request), &occasion).await;
+    let refunds = refunds.into_iter().filter(|_| is_decided).map(|shard| shard.settled(outcome));
+    let settling: Vec<ShardRequest> = undos.into_iter().chain(refunds).collect();
+    let settled = on_all(settling.iter().map(ShardRequest::request), &context).await;
     let (undone, refunded) = settled.split_at(undos_count);
     if let Some(error) = failure(&decided, undone, refunded, outcome) {
         return Err(error);
     }
 
-    let count = parts.iter().chain(&settling[undos_count..]).map(|part| part.asks.len()).sum();
+    let count =
+        shards.iter().chain(&settling[undos_count..]).map(|shard| shard.counters.len()).sum();
     let mut statuses = vec![Status::UNKNOWN; count];
-    tell(&mut statuses, parts.iter().zip(decided), |_, status| status);
+    tell(&mut statuses, shards.iter().zip(decided), |_, status| status);
     // An undo that fails leaves hits taken: the rejection stands all the same.
     tell(&mut statuses, settling.iter().zip(settled), |before, settled| {
         let Status { remaining, reset_after_ms, .. } = settled;
@@ -67,8 +71,8 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
     // The wait that was told of debt is too long where the debt was given back.
     let is_rejected = |at: usize| !statuses[at].within_limit;
     let looks = settling[..undos_count].iter().filter_map(|undo| undo.looked_at(is_rejected));
-    let looks: Vec<Part> = looks.collect();
-    let looked = on_all(looks.iter().map(Part::request), &occasion).await;
+    let looks: Vec<ShardRequest> = looks.collect();
+    let looked = on_all(looks.iter().map(ShardRequest::request), &context).await;
     tell(&mut statuses, looks.iter().zip(looked), |before, now| Status {
         retry_after_ms: now.retry_after_ms,
         ..before
@@ -80,41 +84,49 @@ pub(super) async fn decide(parts: Vec<Part>, occasion: Occasion) -> Result<Decis
 }
 
 /// What comes of all parts together.
-fn outcome(parts: &[Part], decided: &[Result<Decision, StoreError>], refunds: &[Part]) -> Outcome {
+fn outcome(
+    shards: &[ShardRequest],
+    decided: &[Result<Decision, StoreError>],
+    refunds: &[ShardRequest],
+) -> Outcome {
     let mut outcome = Outcome::default();
-    for (part, decision) in parts.iter().zip(decided) {
+    for (shard, decision) in shards.iter().zip(decided) {
         match decision {
-            Ok(decision) => outcome.count_all(&part.asks, &decision.statuses),
+            Ok(decision) => outcome.count_all(&shard.counters, &decision.statuses),
             Err(_) => outcome.fail(),
         }
     }
     // They always fit, and count among the quotas.
-    refunds.iter().flat_map(|part| &*part.asks).for_each(|ask| outcome.count(ask, true));
+    refunds
+        .iter()
+        .flat_map(|shard| &*shard.counters)
+        .for_each(|counter| outcome.count(counter, true));
     outcome
 }
 
 /// Puts what parts were answered in its place: of the status there, and the one that came.
 fn tell<'a>(
     statuses: &mut [Status],
-    answers: impl Iterator<Item = (&'a Part, Result<Decision, StoreError>)>,
+    answers: impl Iterator<Item = (&'a ShardRequest, Result<Decision, StoreError>)>,
     join: impl Fn(Status, Status) -> Status,
 ) {
-    for (part, decision) in answers {
+    for (shard, decision) in answers {
         let answered = decision.into_iter().flat_map(|decision| decision.statuses);
-        for (at, status) in part.positions.iter().zip(answered) {
+        for (at, status) in shard.positions.iter().zip(answered) {
             statuses[*at] = join(statuses[*at], status);
         }
     }
 }
 
 /// What is tested first, and what is given back after it.
-fn apart(parts: Vec<Part>) -> (Vec<Part>, Vec<Part>) {
-    let is_refund = |ask: &Ask| ask.mode == Mode::Refund;
-    if !parts.iter().any(|part| part.asks.iter().any(is_refund)) {
-        return (parts, Vec::new());
+fn split_refunds(shards: Vec<ShardRequest>) -> (Vec<ShardRequest>, Vec<ShardRequest>) {
+    let is_refund = |counter: &CounterRequest| counter.mode == Mode::Refund;
+    if !shards.iter().any(|shard| shard.counters.iter().any(is_refund)) {
+        return (shards, Vec::new());
     }
     let only = |refunds: bool| {
-        let some = parts.iter().filter_map(|part| part.only(|ask| is_refund(ask) == refunds));
+        let some =
+            shards.iter().filter_map(|shard| shard.only(|counter| is_refund(counter) == refunds));
         some.collect()
     };
     (only(false), only(true))
@@ -146,82 +158,97 @@ fn failure(
     Some(if is_all { first.clone() } else { lost(first) })
 }
 
-impl Part {
+impl ShardRequest {
     /// Some of the asks, if there are any.
-    fn only(&self, wanted: impl Fn(&Ask) -> bool) -> Option<Self> {
-        let both = self.asks.iter().zip(&self.positions).filter(|(ask, _)| wanted(ask));
-        self.further(both.map(|(ask, at)| (ask.clone(), *at)))
+    fn only(&self, wanted: impl Fn(&CounterRequest) -> bool) -> Option<Self> {
+        let both = self.counters.iter().zip(&self.positions).filter(|(counter, _)| wanted(counter));
+        self.further(both.map(|(counter, at)| (counter.clone(), *at)))
     }
 
     /// What else its server is asked, if that is anything.
-    fn further(&self, asks: impl Iterator<Item = (Ask, usize)>) -> Option<Self> {
-        let (asks, positions): (Vec<Ask>, Vec<usize>) = asks.unzip();
+    fn further(&self, counters: impl Iterator<Item = (CounterRequest, usize)>) -> Option<Self> {
+        let (counters, positions): (Vec<CounterRequest>, Vec<usize>) = counters.unzip();
         let target = self.target.clone();
-        (!asks.is_empty()).then(|| Self { target, asks: Arc::new(asks), positions })
+        (!counters.is_empty()).then(|| Self { target, counters: Arc::new(counters), positions })
     }
 
     /// Refunds as the request's outcome has them: what is not given back is only looked at.
     fn settled(self, outcome: Outcome) -> Self {
-        let is_kept = |ask: &Ask| ask.hits > 0 && !outcome.moves(ask, true);
+        let is_kept = |counter: &CounterRequest| counter.hits > 0 && !outcome.moves(counter, true);
         // One of 0 hits stays a refund: a read of a full counter would reject the others here.
-        let mode = |ask: &Ask| if is_kept(ask) { Mode::Peek } else { Mode::Refund };
-        let asks = self.asks.iter().map(|ask| Ask { mode: mode(ask), ..ask.clone() });
-        Self { asks: Arc::new(asks.collect()), ..self }
+        let mode =
+            |counter: &CounterRequest| if is_kept(counter) { Mode::Peek } else { Mode::Refund };
+        let counters = self
+            .counters
+            .iter()
+            .map(|counter| CounterRequest { mode: mode(counter), ..counter.clone() });
+        Self { counters: Arc::new(counters.collect()), ..self }
     }
 
     /// Reads of the asks at some positions, if there are any.
     fn looked_at(&self, wanted: impl Fn(usize) -> bool) -> Option<Self> {
-        let both = self.asks.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
-        self.further(both.map(|(ask, at)| (Ask { mode: Mode::Peek, ..ask.clone() }, *at)))
+        let both = self.counters.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
+        self.further(
+            both.map(|(counter, at)| (CounterRequest { mode: Mode::Peek, ..counter.clone() }, *at)),
+        )
     }
 
-    fn request(&self) -> (Target, Arc<Vec<Ask>>) {
+    fn request(&self) -> (Target, Arc<Vec<CounterRequest>>) {
         (self.target.clone(), self.sent())
     }
 
     /// What its server is asked: quotas reject together with those of other parts, so that none
     /// does there.
-    fn sent(&self) -> Arc<Vec<Ask>> {
-        let is_quota = |ask: &Ask| matches!(ask.enforcement, Enforcement::Quota(_));
-        if !self.asks.iter().any(is_quota) {
-            return Arc::clone(&self.asks);
+    fn sent(&self) -> Arc<Vec<CounterRequest>> {
+        let is_quota =
+            |counter: &CounterRequest| matches!(counter.enforcement, Enforcement::Quota(_));
+        if !self.counters.iter().any(is_quota) {
+            return Arc::clone(&self.counters);
         }
-        let enforcement = |ask: &Ask| match ask.enforcement {
+        let enforcement = |counter: &CounterRequest| match counter.enforcement {
             Enforcement::Quota(_) => Enforcement::Shadow,
             own @ (Enforcement::Enforced | Enforcement::Shadow) => own,
         };
         Arc::new(
-            self.asks.iter().map(|a| Ask { enforcement: enforcement(a), ..a.clone() }).collect(),
+            self.counters
+                .iter()
+                .map(|a| CounterRequest { enforcement: enforcement(a), ..a.clone() })
+                .collect(),
         )
     }
 }
 
 /// What gives back what a part took and the whole request does not, at most `late_us` after it.
-fn undo(part: &Part, statuses: &[Status], whole: Outcome, late_us: u64) -> Option<Part> {
-    let own = Outcome::of(&part.sent(), statuses);
-    let both = part.asks.iter().zip(statuses).zip(&part.positions);
+fn undo(
+    shard: &ShardRequest,
+    statuses: &[Status],
+    whole: Outcome,
+    late_us: u64,
+) -> Option<ShardRequest> {
+    let own = Outcome::of(&shard.sent(), statuses);
+    let both = shard.counters.iter().zip(statuses).zip(&shard.positions);
     let undone = both
-        .filter(|((ask, status), _)| {
-            own.moves(ask, status.within_limit) && !whole.moves(ask, status.within_limit)
+        .filter(|((counter, status), _)| {
+            own.moves(counter, status.within_limit) && !whole.moves(counter, status.within_limit)
         })
         // In the next window it would give back what others took there.
-        .filter(|((ask, status), _)| {
+        .filter(|((counter, status), _)| {
             let ends_us = status.reset_after_ms.saturating_mul(1_000);
-            !matches!(ask.limit.shape(), Shape::FixedWindow) || ends_us > late_us
+            !matches!(counter.limit.shape(), Shape::FixedWindow) || ends_us > late_us
         })
-        .map(|((ask, _), at)| (Ask { mode: Mode::Refund, ..ask.clone() }, *at));
-    part.further(undone)
+        .map(|((counter, _), at)| (CounterRequest { mode: Mode::Refund, ..counter.clone() }, *at));
+    shard.further(undone)
 }
 
 /// Asks servers at once; the decisions are in the requests' order.
 pub(super) async fn on_all(
-    requests: impl Iterator<Item = (Target, Arc<Vec<Ask>>)>,
-    occasion: &Occasion,
+    requests: impl Iterator<Item = (Target, Arc<Vec<CounterRequest>>)>,
+    context: &DecideContext,
 ) -> Vec<Result<Decision, StoreError>> {
     let mut running = JoinSet::new();
-    for (at, (target, asks)) in requests.enumerate() {
-        let occasion = occasion.clone();
-        running.spawn(async move { (at, target.decide(asks, occasion).await) });
+    for (at, (target, counters)) in requests.enumerate() {
+        let context = context.clone();
+        running.spawn(async move { (at, target.decide(counters, context).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())
         .map(|_| Err(StoreError::Lost("the run was given up".to_owned())))

@@ -6,19 +6,19 @@ use std::time::Duration;
 use fred::types::config::Config;
 
 use super::cluster::Cluster;
-use super::link::Link;
-use super::node::{Connection, Node};
-use super::queue::{Lane, Queue};
+use super::connection::Connection;
+use super::node::{Node, NodeOptions};
+use super::queue::{BatchKey, Queue};
 use super::ring::Ring;
 use super::slot::{slot, tag};
-use super::url::{HostPort, Topology};
+use super::url::{Endpoints, HostPort};
 use super::{Options, Shared, probe};
-use crate::decide::Ask;
+use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::store::{Occasion, StoreError};
+use crate::store::{DecideContext, StoreError};
 
 /// The servers of a store, as one thread sees them.
-pub(super) enum Route {
+pub(super) enum Topology {
     /// Whatever server there is: one by its address, or the one that sentinels name.
     One(Arc<Node>),
     /// Independent servers, among which hash tags are spread.
@@ -45,42 +45,43 @@ impl Target {
 
     pub(super) async fn decide(
         &self,
-        asks: Arc<Vec<Ask>>,
-        occasion: Occasion,
+        counters: Arc<Vec<CounterRequest>>,
+        context: DecideContext,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Node(node) => node.decide(Lane::default(), asks, occasion).await,
-            Self::Slot(cluster, slot) => cluster.decide(*slot, asks, occasion).await,
+            Self::Node(node) => node.decide(BatchKey::default(), counters, context).await,
+            Self::Slot(cluster, slot) => cluster.decide(*slot, counters, context).await,
         }
     }
 }
 
-impl Route {
+impl Topology {
     /// Connects to all servers in the background.
     pub(super) fn connect(options: &Options, shared: &Arc<Shared>) -> Result<Self, String> {
         let access = &options.access;
         let (timeout, batch_max, shared) = (options.timeout, options.batch_max, Arc::clone(shared));
-        let in_cluster = matches!(access.topology(), Topology::Cluster(_));
+        let in_cluster = matches!(access.endpoints(), Endpoints::Cluster(_));
         let connect = move |(name, config): (String, Config)| {
-            let (link, queue) = (Link::connect(config, timeout)?, Queue::new(batch_max));
-            let connection = Connection { name, link, queue, timeout, in_cluster };
-            Ok::<_, String>(Arc::new(Node::new(connection, probe(0)?, Arc::clone(&shared))))
+            let (connection, queue) =
+                (Connection::connect(config, timeout)?, Queue::new(batch_max));
+            let options = NodeOptions { name, connection, queue, timeout, in_cluster };
+            Ok::<_, String>(Arc::new(Node::new(options, probe(0)?, Arc::clone(&shared))))
         };
         let named = |node: &HostPort| (node.to_string(), access.config_of(node));
-        match options.access.topology() {
-            Topology::Standalone(server) => Ok(Self::One(connect(named(&server.node))?)),
-            Topology::Sentinel(_) => {
+        match options.access.endpoints() {
+            Endpoints::Standalone(server) => Ok(Self::One(connect(named(&server.node))?)),
+            Endpoints::Sentinel(_) => {
                 let config = access.sentinel_config()?.ok_or("--store: names no sentinel")?;
                 Ok(Self::One(connect(("sentinel".to_owned(), config))?))
             }
-            Topology::Sharded(servers) => {
+            Endpoints::Sharded(servers) => {
                 let names: Vec<String> =
                     servers.iter().map(|server| server.node.to_string()).collect();
                 let ring = Ring::new(&names).ok_or("--store: names no server")?;
                 let nodes = servers.iter().map(|server| connect(named(&server.node)));
                 Ok(Self::Ring(ring, nodes.collect::<Result<_, _>>()?))
             }
-            Topology::Cluster(cluster) => {
+            Endpoints::Cluster(cluster) => {
                 let access = access.clone();
                 let connect =
                     move |node: &HostPort| connect((node.to_string(), access.config_of(node)));
@@ -141,8 +142,8 @@ impl Route {
         keys: &[&Vec<u8>],
     ) -> Result<(), StoreError> {
         match self.target(partition) {
-            Target::Node(node) => node.link().remove(keys).await,
-            Target::Slot(cluster, slot) => cluster.master(slot)?.link().remove(keys).await,
+            Target::Node(node) => node.connection().remove(keys).await,
+            Target::Slot(cluster, slot) => cluster.master(slot)?.connection().remove(keys).await,
         }
     }
 
@@ -152,7 +153,7 @@ impl Route {
             return cluster.connected(deadline).await;
         }
         for node in self.nodes() {
-            node.link().connected(deadline).await?;
+            node.connection().connected(deadline).await?;
             node.check_topology().await?;
         }
         Ok(())

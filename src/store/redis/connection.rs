@@ -46,7 +46,7 @@ const RECONNECT: ReconnectPolicy = ReconnectPolicy::Exponential {
 };
 
 /// A client that talks to one server.
-pub(super) struct Link {
+pub(super) struct Connection {
     client: Client,
     script: Script,
     /// Held by the one who loads the script.
@@ -63,7 +63,7 @@ pub(super) struct Link {
     reconnects: Arc<Backoff>,
 }
 
-impl Link {
+impl Connection {
     /// Connects in the background.
     pub(super) fn connect(mut config: Config, timeout: Duration) -> Result<Self, String> {
         config.fail_fast = false;
@@ -161,7 +161,8 @@ impl Link {
             let mut loads = 0;
             loop {
                 let call = call.clone();
-                let reply = if asking { self.ask(call).await } else { self.evalsha(call).await };
+                let reply =
+                    if asking { self.counter(call).await } else { self.evalsha(call).await };
                 match reply {
                     Err(error) if is_unknown_script(&error) && loads < LOADS_MAX => {
                         // Nothing ran, so that whatever fails here took nothing.
@@ -224,7 +225,7 @@ impl Link {
     }
 
     /// ASKING and the script in one pipeline: what is between them would end the permission.
-    async fn ask(&self, call: Call) -> Result<Bytes, Error> {
+    async fn counter(&self, call: Call) -> Result<Bytes, Error> {
         let hash = self.script.sha1().clone();
         let pipeline = self.client.pipeline();
         let asking = CustomCommand::new_static("ASKING", ClusterHash::Random, false);
@@ -244,7 +245,7 @@ impl Link {
         let slots = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
         let reply = self.client.custom::<Value, _>(slots, vec!["SLOTS"]);
         let reply = Box::pin(self.in_time(reply)).await?;
-        let garbled = || StoreError::Garbled("CLUSTER SLOTS".to_owned());
+        let garbled = || StoreError::BadReply("CLUSTER SLOTS".to_owned());
         slot_ranges(&reply).ok_or_else(garbled)
     }
 
@@ -253,7 +254,7 @@ impl Link {
         let hello = CustomCommand::new_static("HELLO", ClusterHash::Random, false);
         let reply = self.client.custom::<Value, _>(hello, Vec::<Value>::new());
         let Value::Array(fields) = Box::pin(self.in_time(reply)).await? else {
-            return Err(StoreError::Garbled("HELLO".to_owned()));
+            return Err(StoreError::BadReply("HELLO".to_owned()));
         };
         let is_text = |value: &Value, text: &str| value.as_str().is_some_and(|it| it == text);
         let mode = fields.chunks_exact(2).find(|field| is_text(&field[0], "mode"));
@@ -328,7 +329,7 @@ fn run_error(error: &Error) -> StoreError {
     }
     if *error.kind() == ErrorKind::NotFound {
         // No bytes where the answer ought to be.
-        return StoreError::Garbled(details.to_owned());
+        return StoreError::BadReply(details.to_owned());
     }
     store_error(error)
 }
@@ -350,7 +351,7 @@ fn store_error(error: &Error) -> StoreError {
         | ErrorKind::Canceled
         | ErrorKind::Backpressure
         | ErrorKind::Routing => StoreError::Unavailable(details),
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::Garbled(details),
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(details),
         ErrorKind::Config
         | ErrorKind::Auth
         | ErrorKind::InvalidCommand
