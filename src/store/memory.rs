@@ -13,6 +13,7 @@
 //! own, and values in use stay. Rejected: evicting the state nearest to idle, with which counters
 //! of long periods switch off all shorter limits.
 
+mod chunked;
 mod groups;
 mod shard;
 

@@ -12,7 +12,7 @@ const LINES_MAX: usize = 450;
 const MAY_WAIT: [&str; 8] = [
     "tests/it/support/process.rs",
     "tests/it/support/proxy.rs",
-    "src/grpc/body.rs",
+    "src/body.rs",
     "src/server.rs",
     "src/server/listen.rs",
     "src/server/stream.rs",

@@ -3,7 +3,7 @@
 //! So the bound on keys is shared fairly: a group that is not the largest loses nothing, however
 //! many values of another limit arrive.
 
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
@@ -16,8 +16,11 @@ const COMPARED_MAX: usize = 64;
 /// Counters by group. All threads share it.
 pub(super) struct Groups {
     counts: Box<[AtomicI32]>,
-    /// One more than the highest index of a group that ever held a counter.
-    seen: AtomicUsize,
+    /// Whether a group ever held a counter of this store.
+    is_seen: Box<[AtomicBool]>,
+    /// Those that did, in the order in which they came. An entry that is not written yet is group 0.
+    seen: Box<[AtomicU16]>,
+    seen_count: AtomicUsize,
     /// The largest group that the last search found, and where the next one begins.
     largest: AtomicUsize,
     next: AtomicUsize,
@@ -63,7 +66,9 @@ impl Groups {
     pub(super) fn new() -> Self {
         Self {
             counts: (0..Group::COUNT).map(|_| AtomicI32::new(0)).collect(),
-            seen: AtomicUsize::new(1),
+            is_seen: (0..Group::COUNT).map(|_| AtomicBool::new(false)).collect(),
+            seen: (0..Group::COUNT).map(|_| AtomicU16::new(0)).collect(),
+            seen_count: AtomicUsize::new(0),
             largest: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
         }
@@ -74,19 +79,22 @@ impl Groups {
         for &(group, change) in changes.0.iter().filter(|(_, change)| *change != 0) {
             let index = usize::from(group);
             self.counts[index].fetch_add(change, Ordering::Relaxed);
-            if index >= self.seen.load(Ordering::Relaxed) {
-                self.seen.fetch_max(index + 1, Ordering::Relaxed);
+            let is_seen = &self.is_seen[index];
+            if !is_seen.load(Ordering::Relaxed) && !is_seen.swap(true, Ordering::Relaxed) {
+                let at = self.seen_count.fetch_add(1, Ordering::Relaxed);
+                self.seen[at].store(group, Ordering::Relaxed);
             }
         }
     }
 
     /// The group that holds most of `keys` counters, once `changes` are counted.
     pub(super) fn largest(&self, keys: usize, changes: &Changes) -> u16 {
-        let seen = self.seen.load(Ordering::Relaxed);
+        let seen = self.seen_count.load(Ordering::Relaxed).max(1);
+        let group = |at: usize| usize::from(self.seen[at % seen].load(Ordering::Relaxed));
         let count =
             |index: &usize| self.counts[*index].load(Ordering::Relaxed) + changes.of(*index);
         let start = self.next.fetch_add(COMPARED_MAX, Ordering::Relaxed);
-        let compared = (0..COMPARED_MAX.min(seen)).map(|at| start.wrapping_add(at) % seen);
+        let compared = (0..COMPARED_MAX.min(seen)).map(|at| group(start.wrapping_add(at)));
         let changed = changes.0.iter().map(|(group, _)| usize::from(*group));
         let last = self.largest.load(Ordering::Relaxed);
         let mut largest = compared.chain(changed).max_by_key(count).unwrap_or(last);
@@ -95,7 +103,7 @@ impl Groups {
         }
         // Less than an even share: then there is a larger one.
         if usize::try_from(count(&largest)).unwrap_or(0).saturating_mul(seen) < keys {
-            largest = (0..seen).max_by_key(count).unwrap_or(largest);
+            largest = (0..seen).map(group).max_by_key(count).unwrap_or(largest);
         }
         self.largest.store(largest, Ordering::Relaxed);
         u16::try_from(largest).unwrap_or(0)

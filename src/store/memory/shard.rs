@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
 use super::GRACE_MS;
+use super::chunked::Chunked;
 use super::groups::Changes;
 use crate::algorithm::State;
 use crate::decide::CounterRequest;
@@ -19,7 +19,7 @@ use crate::key::Key;
 pub(super) struct Shard {
     /// Slots by the hash of their key.
     table: HashTable<u32>,
-    slots: Slots,
+    slots: Chunked<Slot>,
     /// The group of each slot, or [`FREE`]: apart from the slots, so that a search for the slots of
     /// a group reads 2 bytes for each that it skips.
     groups: Vec<u16>,
@@ -46,13 +46,6 @@ pub(super) enum Victims {
     Unused,
     /// All.
     Any,
-}
-
-/// Slots in chunks: growing moves none of them, and leaves no half of a doubled array empty.
-#[derive(Debug, Default)]
-struct Slots {
-    chunks: Vec<Vec<Slot>>,
-    len: u32,
 }
 
 /// One line of the processor's cache.
@@ -365,8 +358,8 @@ impl Shard {
 
     /// Entries that are no longer valid must not outnumber the rest.
     fn compact_queue(&mut self) {
-        if self.queue.len() > 2 * self.slots.len as usize + 64 {
-            let slots = (0..).zip(self.slots.chunks.iter().flatten());
+        if self.queue.len() > 2 * self.slots.len() as usize + 64 {
+            let slots = (0..).zip(self.slots.iter());
             let queued = slots.map(|(index, slot)| (index, slot.times.queued_ms()));
             let queued = queued.filter(|(_, ms)| *ms < Times::NOT_QUEUED);
             let entries = queued.map(|(index, ms)| Reverse(Queued::new(ms, index)));
@@ -384,40 +377,6 @@ fn idle_ms(counter: &CounterRequest, state: &State, now_ms: u64) -> u64 {
 #[allow(clippy::cast_possible_truncation)] // that is what it is for
 const fn lower(hash: u128) -> u64 {
     hash as u64
-}
-
-impl Slots {
-    /// Just under 32 KiB, which an allocator can align without taking the next size; the system
-    /// provides what of it is written.
-    const CHUNK: u32 = 511;
-
-    /// Adds a slot and returns its index.
-    fn push(&mut self, slot: Slot) -> u32 {
-        match self.chunks.last_mut() {
-            Some(last) if last.len() < Self::CHUNK as usize => last.push(slot),
-            Some(_) | None => {
-                let mut chunk = Vec::with_capacity(Self::CHUNK as usize);
-                chunk.push(slot);
-                self.chunks.push(chunk);
-            }
-        }
-        self.len += 1;
-        self.len - 1
-    }
-}
-
-impl Index<u32> for Slots {
-    type Output = Slot;
-
-    fn index(&self, index: u32) -> &Slot {
-        &self.chunks[(index / Self::CHUNK) as usize][(index % Self::CHUNK) as usize]
-    }
-}
-
-impl IndexMut<u32> for Slots {
-    fn index_mut(&mut self, index: u32) -> &mut Slot {
-        &mut self.chunks[(index / Self::CHUNK) as usize][(index % Self::CHUNK) as usize]
-    }
 }
 
 #[cfg(test)]
@@ -447,6 +406,6 @@ mod tests {
             });
         }
         assert_eq!(shard.len(), 1);
-        assert!(shard.queue.len() <= 2 * shard.slots.len as usize + 64, "{}", shard.queue.len());
+        assert!(shard.queue.len() <= 2 * shard.slots.len() as usize + 64, "{}", shard.queue.len());
     }
 }
