@@ -58,8 +58,9 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
 async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let service = &pages.service;
     service.metrics().in_use((pages.in_use)());
-    let memory = service.store().memory();
-    service.metrics().memory(memory.keys(), memory.evicted());
+    if let Some(memory) = service.store().memory() {
+        service.metrics().memory(memory.keys(), memory.evicted());
+    }
     let metrics = service.metrics().clone();
     // Rendering thousands of series takes milliseconds: not on a thread that answers requests.
     let text = tokio::task::spawn_blocking(move || metrics.render()).await.unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::metrics::{Metrics, Shed};
 use crate::plan::{MatchedLimit, Origin, Plan};
 use crate::request::{Request, RequestError};
 use crate::rules::{Domain, OnStoreFailure};
-use crate::store::{DecideContext, Store, StoreError};
+use crate::store::{AnyStore, DecideContext, StoreError};
 use crate::trace::Tracing;
 
 mod answer;
@@ -34,7 +34,7 @@ pub use snapshot::{Load, Snapshot};
 /// Decides requests by the rules in force, on a store. Each thread that serves has its own.
 pub struct Service {
     rules: Arc<Rules>,
-    store: Store,
+    store: AnyStore,
     on_store_failure: FailurePolicy,
     metrics: Metrics,
     /// A permit for each call decided at once.
@@ -82,7 +82,7 @@ impl Service {
     /// A service that decides by `rules` on `store`.
     pub fn new(
         rules: Arc<Rules>,
-        store: Store,
+        store: AnyStore,
         on_store_failure: FailurePolicy,
         metrics: Metrics,
     ) -> Self {
@@ -119,7 +119,7 @@ impl Service {
     }
 
     /// The store that decides.
-    pub const fn store(&self) -> &Store {
+    pub const fn store(&self) -> &AnyStore {
         &self.store
     }
 

@@ -40,7 +40,7 @@ use crate::key::{KeyFormat, KeySecret};
 use crate::request::Bounds;
 use crate::rules::OnStoreFailure;
 use crate::secret_file;
-use crate::store::redis::deny;
+use crate::store::deny_cache;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -207,8 +207,8 @@ impl Serve {
     }
 
     /// The bounds of the deny cache.
-    pub const fn deny_cache(&self) -> deny::Bounds {
-        deny::Bounds { keys_max: self.deny_cache_max_keys, ttl: self.deny_cache_ttl }
+    pub const fn deny_cache(&self) -> deny_cache::Bounds {
+        deny_cache::Bounds { keys_max: self.deny_cache_max_keys, ttl: self.deny_cache_ttl }
     }
 
     /// The format of keys. Reads the secret's file.

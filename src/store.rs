@@ -1,9 +1,11 @@
 //! Where counters live. A store decides a request's asks at once: it tests every limit, then
 //! takes from all or from none.
 
+pub mod deny_cache;
 pub mod fallback;
 pub mod memory;
 pub mod redis;
+pub mod resilient;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use crate::rules::OnStoreFailure;
 use crate::trace::Parent;
 use memory::MemoryStore;
 use redis::RedisStore;
+use resilient::Resilient;
 
 /// The store could not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,17 +221,67 @@ impl DecideContext {
     }
 }
 
-/// The stores that there are.
-#[derive(Debug)]
-pub enum Store {
-    /// In this process.
-    Memory(Arc<MemoryStore>),
-    /// In a Redis server that replicas share.
-    Redis(Box<RedisStore>),
+/// A place where counters live.
+pub trait Store: Send + Sync + 'static {
+    /// Decides over `counters`: checks every limit, then takes from all or from none.
+    ///
+    /// # Errors
+    /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
+    fn decide(
+        &self,
+        counters: Arc<Vec<CounterRequest>>,
+        context: DecideContext,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Whether the store would decide now.
+    ///
+    /// # Errors
+    /// Why it would not.
+    fn ready(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// How long one decision may take.
+    fn timeout(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether a part of the store is known not to answer.
+    fn has_outage(&self) -> bool {
+        false
+    }
+
+    /// Whether the counters of one request may be on several servers, which decide one by one.
+    fn is_sharded(&self) -> bool {
+        false
+    }
 }
 
-impl Store {
-    /// Decides over `counters`; by `policy` while the store cannot.
+impl Store for MemoryStore {
+    async fn decide(
+        &self,
+        counters: Arc<Vec<CounterRequest>>,
+        context: DecideContext,
+    ) -> Result<Decision, StoreError> {
+        Ok(Self::decide(self, &counters, context.at_ms))
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// The store of a service.
+#[derive(Debug)]
+pub enum AnyStore {
+    /// In this process.
+    Memory(Arc<MemoryStore>),
+    /// In Redis, which replicas share, with layers that keep answering while it does not.
+    Redis(Box<Resilient<RedisStore>>),
+    /// In Redis and nowhere else: a replay must not invent decisions.
+    Replay(Box<RedisStore>),
+}
+
+impl AnyStore {
+    /// Decides over `counters`; by `policy` if the store cannot.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
@@ -241,48 +294,50 @@ impl Store {
         match self {
             Self::Memory(memory) => Ok(memory.decide(&counters, context.at_ms)),
             Self::Redis(redis) => redis.decide(counters, policy, context).await,
+            Self::Replay(redis) => redis.decide(Arc::new(counters), context).await,
         }
     }
 
-    /// The counters in this process: all, or those of the fallback.
-    pub fn memory(&self) -> &MemoryStore {
+    /// The counters in this process: all of them, or those of the fallback.
+    pub fn memory(&self) -> Option<&MemoryStore> {
         match self {
-            Self::Memory(memory) => memory,
-            Self::Redis(redis) => redis.fallback_memory(),
+            Self::Memory(memory) => Some(memory),
+            Self::Redis(redis) => Some(redis.fallback_memory()),
+            Self::Replay(_) => None,
         }
     }
 
-    /// Waits until there is a connection to the store, where it needs one.
+    /// Waits until the store is connected, if it needs a connection.
     ///
     /// # Errors
-    /// There was none within `deadline`.
+    /// It was not connected within `deadline`.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Redis(redis) => redis.connected(deadline).await,
+        match self.redis() {
+            Some(redis) => redis.connected(deadline).await,
+            None => Ok(()),
         }
     }
 
-    /// What is wrong with how the store is set up, for people.
+    /// A problem in the configuration of the store, for people.
     pub async fn warning(&self) -> Option<String> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(redis) => redis.warning().await,
+        match self.redis() {
+            Some(redis) => redis.warning().await,
+            None => None,
         }
     }
 
-    /// Charges the store what was admitted without it, where it decides, for so long. To be run to its
-    /// end: what is under way when it is not is lost.
-    pub async fn charge(&self, within: Duration) {
+    /// Reconciles the store with what was decided without it, for at most `within`. Must be run to its
+    /// end.
+    pub async fn reconcile(&self, within: Duration) {
         if let Self::Redis(redis) = self {
-            redis.charge(within).await;
+            redis.reconcile(within).await;
         }
     }
 
-    /// Charges the store what was admitted without it, for the last time.
-    pub async fn settle(&self) {
+    /// Reconciles for the last time.
+    pub async fn flush(&self) {
         if let Self::Redis(redis) = self {
-            redis.settle().await;
+            redis.flush().await;
         }
     }
 
@@ -291,9 +346,17 @@ impl Store {
     /// # Errors
     /// Why it would not.
     pub async fn ready(&self) -> Result<(), StoreError> {
+        match self.redis() {
+            Some(redis) => redis.ready().await,
+            None => Ok(()),
+        }
+    }
+
+    fn redis(&self) -> Option<&RedisStore> {
         match self {
-            Self::Memory(_) => Ok(()),
-            Self::Redis(redis) => redis.ready().await,
+            Self::Memory(_) => None,
+            Self::Redis(redis) => Some(redis.inner()),
+            Self::Replay(redis) => Some(redis),
         }
     }
 }

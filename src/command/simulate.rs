@@ -20,10 +20,9 @@ use crate::request::Request;
 use crate::rules::{OnStoreFailure, parse};
 use crate::service::{Answer, FailurePolicy, LimitStatus, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
-use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{Options, RedisStore, Shared, deny};
-use crate::store::{DecideContext, Store};
+use crate::store::redis::{Options, RedisStore, Shared};
+use crate::store::{AnyStore, DecideContext};
 use summary::Summary;
 use trace::Recorded;
 
@@ -108,21 +107,17 @@ fn lines_of(mut trace: Box<dyn BufRead + Send>) -> Receiver<io::Result<Vec<u8>>>
     received
 }
 
-async fn open_store(settings: &settings::Store, metrics: &Metrics) -> Result<Store, String> {
+async fn open_store(settings: &settings::Store, metrics: &Metrics) -> Result<AnyStore, String> {
     let Some(access) = settings.access()? else {
         // A replay forgets nothing: what its clock has passed may come back.
         let keys_max = u32::MAX as usize;
-        return Ok(Store::Memory(Arc::new(MemoryStore::new(keys_max, Arc::new(SystemClock)))));
+        return Ok(AnyStore::Memory(Arc::new(MemoryStore::new(keys_max, Arc::new(SystemClock)))));
     };
     let options = Options { access, timeout: STORE_TIMEOUT, batch_max: 1 };
-    // A replay's clock is not this one: nothing is denied from memory.
-    let deny = deny::Bounds { keys_max: 0, ttl: Duration::ZERO };
-    let nothing = Arc::new(MemoryStore::new(1, Arc::new(SystemClock)));
-    let fallback = Fallback::new(nothing, 1);
-    let shared = Arc::new(Shared::new(deny, fallback, metrics.clone()));
+    let shared = Arc::new(Shared::new(metrics.clone()));
     let redis = RedisStore::connect(&options, shared)?;
     redis.connected(STORE_TIMEOUT).await.map_err(|error| format!("--store: {error}"))?;
-    Ok(Store::Redis(Box::new(redis)))
+    Ok(AnyStore::Replay(Box::new(redis)))
 }
 
 struct Replay {
@@ -167,7 +162,7 @@ impl Replay {
     }
 
     fn note_keys(&mut self, snapshot: &Snapshot, request: &Request) -> Result<(), String> {
-        if matches!(self.service.store(), Store::Memory(_)) {
+        if matches!(self.service.store(), AnyStore::Memory(_)) {
             return Ok(());
         }
         let Some(domain) = snapshot.rules.domain(request.domain()) else { return Ok(()) };
@@ -179,11 +174,11 @@ impl Replay {
     async fn clean_up(&mut self) -> Result<(), String> {
         let keys: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
         match self.service.store() {
-            Store::Redis(redis) => redis
+            AnyStore::Replay(redis) => redis
                 .remove(&keys)
                 .await
                 .map_err(|error| format!("keys {}* remain: {error}", self.prefix)),
-            Store::Memory(_) => Ok(()),
+            AnyStore::Memory(_) | AnyStore::Redis(_) => Ok(()),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::store::StoreError;
 const TICK: Duration = Duration::from_millis(500);
 
 /// How long one reconciliation may take, so that the rest is not delayed.
-const CHARGE_MAX: Duration = Duration::from_millis(200);
+const RECONCILE_MAX: Duration = Duration::from_millis(200);
 
 /// The services of the gRPC port. Those of the admin port are not included.
 pub(super) const SERVICES: [&str; 4] = [
@@ -88,9 +88,11 @@ impl Maintenance {
 
     async fn tidy(&self, ready: Result<&Readiness, &StoreError>) {
         self.service.metrics().run_upkeep();
-        self.service.store().memory().drop_due();
+        if let Some(memory) = self.service.store().memory() {
+            memory.drop_due();
+        }
         if ready == Ok(&Readiness::Store) {
-            self.service.store().charge(CHARGE_MAX).await;
+            self.service.store().reconcile(RECONCILE_MAX).await;
         }
     }
 

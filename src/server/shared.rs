@@ -13,10 +13,11 @@ use crate::http::{IsLeaving, Pages};
 use crate::metrics::{InUse, Metrics};
 use crate::service::{DecisionLog, FailurePolicy, Rules, Service};
 use crate::settings::{Log, Serve, Traces};
-use crate::store::Store;
+use crate::store::AnyStore;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
+use crate::store::resilient::{Resilience, Resilient};
 use crate::trace::Tracing;
 
 /// How long the start waits for a connection to Redis.
@@ -38,7 +39,7 @@ pub(super) struct SharedState {
 /// The part of the stores that all threads share.
 pub(super) enum Stores {
     Memory(Arc<MemoryStore>),
-    Redis(Box<Options>, Arc<Shared>),
+    Redis(Box<Options>, Arc<Shared>, Arc<Resilience>),
 }
 
 impl Stores {
@@ -58,18 +59,20 @@ impl Stores {
                 };
                 let memory = MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock));
                 let fallback = Fallback::new(Arc::new(memory), settings.replicas);
-                let shared = Shared::new(settings.deny_cache(), fallback, metrics.clone());
-                Self::Redis(Box::new(options), Arc::new(shared))
+                let layers = Resilience::new(settings.deny_cache(), fallback, metrics.clone());
+                let shared = Shared::new(metrics.clone());
+                Self::Redis(Box::new(options), Arc::new(shared), Arc::new(layers))
             }
         })
     }
 
     /// Opens the store for this thread.
-    fn open(&self) -> Result<Store, String> {
+    fn open(&self) -> Result<AnyStore, String> {
         Ok(match self {
-            Self::Memory(memory) => Store::Memory(Arc::clone(memory)),
-            Self::Redis(options, shared) => {
-                Store::Redis(Box::new(RedisStore::connect(options, Arc::clone(shared))?))
+            Self::Memory(memory) => AnyStore::Memory(Arc::clone(memory)),
+            Self::Redis(options, shared, layers) => {
+                let redis = RedisStore::connect(options, Arc::clone(shared))?;
+                AnyStore::Redis(Box::new(Resilient::new(redis, Arc::clone(layers))))
             }
         })
     }

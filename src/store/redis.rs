@@ -9,7 +9,6 @@ mod backoff;
 mod cluster;
 mod connection;
 pub mod credentials;
-pub mod deny;
 mod node;
 mod outage;
 mod queue;
@@ -25,28 +24,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fallback::{Charge, Fallback};
-use super::memory::MemoryStore;
-use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::{CounterRequest, Mode};
-use crate::decision::Decision;
-use crate::decision::Enforcement;
+use crate::decision::{Decision, Enforcement};
 use crate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
-use crate::rules::OnStoreFailure;
-use crate::store::{DecideContext, StoreError};
+use crate::store::{DecideContext, Store, StoreError};
 use access::Access;
-use deny::DenyCache;
 use outage::{Outages, Servers};
 use scatter::ShardRequest;
 use topology::Topology;
-
-/// Charges under way at once: no more than decide in the time of one decision, beside those of callers.
-const CHARGES_MAX: usize = 64;
-
-/// How long the end waits for charges.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
 
 /// The parts of `lua/`, joined by the build.
 pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
@@ -64,12 +51,8 @@ pub struct Options {
 
 /// What the stores of all threads share.
 pub struct Shared {
-    deny: DenyCache,
-    fallback: Fallback,
     outages: Outages,
     servers: Servers,
-    /// Held by the one who charges.
-    charging: tokio::sync::Mutex<()>,
     metrics: Metrics,
 }
 
@@ -87,11 +70,9 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl Shared {
-    /// For stores that reject by one deny cache and fall back to the same.
-    pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
-        let deny = DenyCache::new(deny);
-        let (outages, servers) = (Outages::default(), Servers::default());
-        Self { deny, fallback, outages, servers, charging: tokio::sync::Mutex::default(), metrics }
+    /// State for stores that count in `metrics`.
+    pub fn new(metrics: Metrics) -> Self {
+        Self { outages: Outages::default(), servers: Servers::default(), metrics }
     }
 }
 
@@ -102,54 +83,6 @@ impl RedisStore {
     /// The URL is not one of a Redis server; the message does not repeat it, for its password.
     pub fn connect(options: &Options, shared: Arc<Shared>) -> Result<Self, String> {
         Ok(Self { topology: Topology::connect(options, &shared)?, shared })
-    }
-
-    /// Decides over `counters`: here, if one is known to be denied, else in the next script run, and
-    /// where that fails by `policy`.
-    ///
-    /// # Errors
-    /// Redis could not be asked, refused, did not answer in time, or its answer could not be read,
-    /// and the policy is to say so.
-    pub async fn decide(
-        &self,
-        counters: Vec<CounterRequest>,
-        policy: OnStoreFailure,
-        context: DecideContext,
-    ) -> Result<Decision, StoreError> {
-        let denied = || self.shared.deny.decide(&counters, uptime_us());
-        if let Some(denied) = context.at_ms.map_or_else(denied, |_| None) {
-            return Ok(denied);
-        }
-        let spreads = context.spreads && self.topology.is_several();
-        let counters = Arc::new(counters);
-        match self.on_servers(&counters, context.spreading(spreads)).await {
-            Ok(decision) => Ok(decision),
-            Err(error) => {
-                self.shared.metrics.count_store_error(&error);
-                self.shared.fallback.decide(&counters, policy, error)
-            }
-        }
-    }
-
-    async fn on_servers(
-        &self,
-        counters: &Arc<Vec<CounterRequest>>,
-        context: DecideContext,
-    ) -> Result<Decision, StoreError> {
-        let partition = |counter: &CounterRequest| self.topology.partition(counter.key.as_bytes());
-        let first = counters.first().map_or(0, partition);
-        if counters.iter().skip(1).all(|counter| partition(counter) == first) {
-            return self.topology.target(first).decide(Arc::clone(counters), context).await;
-        }
-        let shard = |(partition, positions): (usize, Vec<usize>)| ShardRequest {
-            target: self.topology.target(partition),
-            counters: Arc::new(positions.iter().map(|at| counters[*at].clone()).collect()),
-            positions,
-        };
-        let shards = self.shards(counters).into_iter().map(shard).collect();
-        // A task of its own: what was taken is given back though the caller may be gone.
-        let decided = tokio::spawn(scatter::decide(shards, context)).await;
-        decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
     /// Which asks each partition has.
@@ -168,7 +101,7 @@ impl RedisStore {
     /// Decides requests one after the other in one script run of the first server, at one moment.
     ///
     /// # Errors
-    /// As [`RedisStore::decide`] by [`OnStoreFailure::Error`], for all of them.
+    /// As [`Store::decide`], for all of them.
     pub async fn decide_all(
         &self,
         requests: &[&[CounterRequest]],
@@ -177,48 +110,6 @@ impl RedisStore {
         let first = self.topology.nodes().into_iter().next();
         let first = first.ok_or_else(|| StoreError::Unavailable("no server".to_owned()))?;
         first.decide_all(requests.iter().copied(), at_ms).await
-    }
-
-    /// Where requests are counted that Redis does not decide.
-    pub(super) fn fallback_memory(&self) -> &MemoryStore {
-        self.shared.fallback.memory()
-    }
-
-    /// Whether Redis decides: it answers and has not refused the last decision. One that has
-    /// (no memory left, a replica, no permission) is asked for a decision that writes.
-    ///
-    /// # Errors
-    /// Why it does not.
-    pub async fn ready(&self) -> Result<(), StoreError> {
-        let mut ready = self.topology.is_known();
-        for node in self.topology.nodes() {
-            ready = ready.and(node.ready().await);
-        }
-        let decides = ready.is_ok() && !self.shared.outages.any();
-        self.shared.metrics.store_up.set(if decides { 1.0 } else { 0.0 });
-        ready
-    }
-
-    /// Charges what was admitted without Redis, for the last time: what it does not take is lost.
-    pub async fn settle(&self) {
-        let fallback = &self.shared.fallback;
-        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
-        if ready.is_ok() {
-            self.charge(SETTLE_MAX).await;
-        }
-        // Another may be charging still.
-        let _turn = self.shared.charging.lock().await;
-        let kept = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
-        let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
-        if lost > 0 {
-            self.shared.metrics.charges.lost.increment(lost);
-            let why = ready.err().map_or_else(String::new, |error| error.to_string());
-            tracing::warn!(
-                hits = lost,
-                why,
-                "the store is never charged what was admitted without it"
-            );
-        }
     }
 
     /// What is wrong with how the servers are set up, for people.
@@ -234,52 +125,6 @@ impl RedisStore {
             }
         }
         None
-    }
-
-    /// Charges what was admitted without Redis, and gives back what was given back without it, for so
-    /// long; to be run to its end. What surely was not done is done another time, and what may have
-    /// been is not, for it could count twice.
-    pub async fn charge(&self, within: Duration) {
-        let fallback = &self.shared.fallback;
-        if !fallback.has_charges() || self.shared.outages.any() {
-            return;
-        }
-        let _turn = self.shared.charging.lock().await;
-        let watch = Stopwatch::start();
-        // All servers have the same time for a decision.
-        let soon = Duration::from_micros(self.topology.target(0).timeout_us());
-        let (mut charged, mut refunded, mut lost) = (0, 0, fallback.take_lost());
-        while watch.elapsed() < within
-            && let Some(charges) = fallback.take_charges(CHARGES_MAX, soon)
-        {
-            let request = |charge: &Charge| {
-                let counter = charge.counter();
-                let partition = self.topology.partition(counter.key.as_bytes());
-                (self.topology.target(partition), Arc::new(vec![counter]))
-            };
-            let answers = scatter::on_all(charges.iter().map(request), &DecideContext::now()).await;
-            let mut not_taken = vec![];
-            for (charge, answer) in charges.into_iter().zip(answers) {
-                match answer {
-                    Ok(_decision) if charge.is_refund() => refunded += charge.hits(),
-                    Ok(_decision) => charged += charge.hits(),
-                    Err(error) if error.may_have_taken() => lost += charge.hits(),
-                    Err(_not_sent) => not_taken.push(charge),
-                }
-            }
-            if !not_taken.is_empty() {
-                fallback.put_back(not_taken);
-                break;
-            }
-        }
-        let counts = &self.shared.metrics.charges;
-        counts.charged.increment(charged);
-        counts.refunded.increment(refunded);
-        counts.lost.increment(lost);
-        if charged + refunded + lost > 0 {
-            let hits = charged;
-            tracing::info!(hits, refunded, lost, "charged the store what was admitted without it");
-        }
     }
 
     /// Removes counters, for a replay that cleans up after itself.
@@ -303,6 +148,55 @@ impl RedisStore {
     /// It could not connect within `deadline`, or to a node of a cluster that is asked by itself.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
         self.topology.connected(deadline).await
+    }
+}
+
+impl Store for RedisStore {
+    /// Sends the request to its server, or scatters it over several.
+    async fn decide(
+        &self,
+        counters: Arc<Vec<CounterRequest>>,
+        context: DecideContext,
+    ) -> Result<Decision, StoreError> {
+        let partition = |counter: &CounterRequest| self.topology.partition(counter.key.as_bytes());
+        let first = counters.first().map_or(0, partition);
+        if counters.iter().skip(1).all(|counter| partition(counter) == first) {
+            return self.topology.target(first).decide(counters, context).await;
+        }
+        let shard = |(partition, positions): (usize, Vec<usize>)| ShardRequest {
+            target: self.topology.target(partition),
+            counters: Arc::new(positions.iter().map(|at| counters[*at].clone()).collect()),
+            positions,
+        };
+        let shards = self.shards(&counters).into_iter().map(shard).collect();
+        // A task of its own: what was taken is given back though the caller may be gone.
+        let decided = tokio::spawn(scatter::decide(shards, context)).await;
+        decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
+    }
+
+    /// Pings every server. One that refused the last decision (no memory left, a replica, no
+    /// permission) is asked for a decision that writes.
+    async fn ready(&self) -> Result<(), StoreError> {
+        let mut ready = self.topology.is_known();
+        for node in self.topology.nodes() {
+            ready = ready.and(node.ready().await);
+        }
+        let decides = ready.is_ok() && !self.shared.outages.any();
+        self.shared.metrics.store_up.set(if decides { 1.0 } else { 0.0 });
+        ready
+    }
+
+    fn timeout(&self) -> Duration {
+        // It is the same for all servers.
+        Duration::from_micros(self.topology.target(0).timeout_us())
+    }
+
+    fn has_outage(&self) -> bool {
+        self.shared.outages.any()
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.topology.is_several()
     }
 }
 

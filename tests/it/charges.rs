@@ -10,22 +10,22 @@ use tidegate::decision::{Enforcement, Status};
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;
+use tidegate::store::deny_cache::Bounds;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::redis::deny::Bounds;
-use tidegate::store::redis::{RedisStore, Shared};
+use tidegate::store::resilient::Resilience;
 use tidegate::store::{DecideContext, StoreError};
 use tokio::time::timeout;
 
 use crate::asks::{checked, key_in, limit, take};
 use crate::support::proxy::{Mode as Network, Proxy};
 use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::{shared, store_at, store_within};
+use crate::support::stores::{Layered, shared, store_at, store_within};
 
 const HOUR_MS: u64 = 3_600_000;
 
 /// A store with this time for a decision, on which so many hits are to be charged.
-async fn store(url: &str, within: Duration, noted: usize) -> (RedisStore, Metrics) {
+async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) {
     let memory = MemoryStore::new(1_000_000, Arc::new(SystemClock));
     let fallback = Fallback::new(Arc::new(memory), 1);
     for user in 0..noted {
@@ -36,7 +36,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (RedisStore, Metric
     }
     let metrics = Metrics::new(0).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
-    let shared = Arc::new(Shared::new(deny, fallback, metrics.clone()));
+    let shared = Arc::new(Resilience::new(deny, fallback, metrics.clone()));
     let store = store_within(within, url, &shared).await;
     (store, metrics)
 }
@@ -59,7 +59,7 @@ async fn however_many_charges_there_are_all_are_in_time() {
     store.ready().await.unwrap();
     // Two runs of 64 at once, all together, would take 3 seconds.
     proxy.set(Network::DelayReplies(Duration::from_millis(600)));
-    store.charge(Duration::from_secs(60)).await;
+    store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (640, 0));
     assert_eq!(redis.keys().iter().filter(|key| key.starts_with(b"tg:{test}")).count(), 640);
 }
@@ -70,7 +70,7 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
     let (store, metrics) = store(&redis.url(), Duration::from_secs(10), 200).await;
     redis.stop();
     while store.ready().await.is_ok() {}
-    store.charge(Duration::from_secs(60)).await;
+    store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (0, 0));
     redis.restart();
     let all = async {
@@ -79,7 +79,7 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
             // What finds out that it is back is to run too.
             tokio::task::yield_now().await;
             let _ = store.ready().await;
-            store.charge(Duration::from_secs(60)).await;
+            store.reconcile(Duration::from_secs(60)).await;
         }
     };
     timeout(Duration::from_secs(60), all).await.expect("all are charged");
@@ -87,7 +87,7 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
 
 /// What becomes of `asks` after `before`, each by itself, in memory and on two servers.
 async fn assert_as_in_memory(
-    redis: &RedisStore,
+    redis: &Layered,
     before: &[CounterRequest],
     asks: Vec<CounterRequest>,
 ) {
@@ -107,7 +107,7 @@ async fn assert_as_in_memory(
     }
 }
 
-async fn two_servers() -> (RedisStore, [RedisServer; 2]) {
+async fn two_servers() -> (Layered, [RedisServer; 2]) {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     (store_at(&urls.join(","), &shared(0)).await, servers)
@@ -153,6 +153,7 @@ async fn debt_that_is_given_back_is_waited_for_by_nobody() {
             };
             let asks = vec![CounterRequest { hits: 500, ..debt.clone() }, strict.clone()];
             redis
+                .inner()
                 .remove(&[strict.key.as_bytes().to_vec(), debt.key.as_bytes().to_vec()])
                 .await
                 .unwrap();

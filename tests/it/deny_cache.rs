@@ -5,17 +5,16 @@ use tidegate::decision::{Decision, Source};
 use tidegate::limit::Algorithm;
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::DecideContext;
-use tidegate::store::redis::RedisStore;
 
 use crate::asks::{limit, refund, take};
 use crate::support::client::{Served, request};
 use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::{shared, store_that_denies};
+use crate::support::stores::{Layered, shared, store_that_denies};
 
 const HOUR_MS: u64 = 3_600_000;
 const KEYS_MAX: usize = 1_000;
 
-async fn ask(store: &RedisStore, name: &str, hits: u64) -> Decision {
+async fn ask(store: &Layered, name: &str, hits: u64) -> Decision {
     let hourly = limit(Algorithm::SlidingWindowLog, hits, HOUR_MS);
     store
         .decide(vec![take(name, &hourly)], OnStoreFailure::Error, DecideContext::now())

@@ -19,13 +19,12 @@ use tidegate::decision::Decision;
 use tidegate::decision::Enforcement;
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::redis::RedisStore;
 
 use crate::asks;
 use crate::dice::{Dice, number_from_env};
 use crate::draw::{draw_spec, redraw_numbers};
 use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::store_on;
+use crate::support::stores::{Layered, store_on};
 
 /// What a bucket takes that owes more than 2^53 units; any other takes 19.
 const DEBT_BYTES: usize = 32;
@@ -33,7 +32,7 @@ const DEBT_BYTES: usize = 32;
 /// Both stores, and what the run has met so far.
 struct SideBySide {
     memory: MemoryStore,
-    redis: RedisStore,
+    redis: Layered,
     /// Reads the stored bytes.
     reader: Client,
     seen: Seen,
@@ -93,7 +92,7 @@ impl SideBySide {
         now_ms: u64,
     ) -> Result<Vec<Decision>, String> {
         let requests: Vec<&[CounterRequest]> = run.iter().map(Vec::as_slice).collect();
-        let lua = self.redis.decide_all(&requests, Some(now_ms)).await;
+        let lua = self.redis.inner().decide_all(&requests, Some(now_ms)).await;
         let lua = lua.map_err(|error| format!("at {now_ms}, {run:#?}: {error}"))?;
         let mut rust = Vec::new();
         for (asks, lua) in run.iter().zip(&lua) {

@@ -12,7 +12,7 @@ use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
 use tidegate::rules::OnStoreFailure;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::{DecideContext, Store};
+use tidegate::store::{AnyStore, DecideContext};
 
 use crate::asks::{checked, refund, take};
 use crate::support::client::{Page, Served, request};
@@ -46,12 +46,12 @@ fn drained_in_ms(hits: u64) -> u64 {
     u64::try_from(units.div_ceil(u128::from(HITS))).unwrap()
 }
 
-async fn status_at(store: &Store, ask: CounterRequest, at_ms: u64) -> Status {
+async fn status_at(store: &AnyStore, ask: CounterRequest, at_ms: u64) -> Status {
     let decided = store.decide(vec![ask], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
     decided.unwrap().statuses[0]
 }
 
-async fn counts_a_debt_exactly(store: &Store, name: &str) {
+async fn counts_a_debt_exactly(store: &AnyStore, name: &str) {
     let limit = prime_month();
     let hits = |hits| CounterRequest { hits, ..take("debt", &limit) };
     let asks = || CounterRequest { mode: Mode::Peek, ..hits(1) };
@@ -76,14 +76,14 @@ async fn counts_a_debt_exactly(store: &Store, name: &str) {
 #[tokio::test]
 async fn a_debt_over_2_to_the_53_units_is_counted_exactly_in_memory() {
     let memory = MemoryStore::new(1_000, Arc::new(FakeClock::at(START_MS)));
-    counts_a_debt_exactly(&Store::Memory(Arc::new(memory)), "memory").await;
+    counts_a_debt_exactly(&AnyStore::Memory(Arc::new(memory)), "memory").await;
 }
 
 #[tokio::test]
 async fn a_debt_over_2_to_the_53_units_is_counted_exactly_in_redis() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
-        let store = Store::Redis(Box::new(store_on(&server).await));
+        let store = AnyStore::Redis(Box::new(store_on(&server).await));
         counts_a_debt_exactly(&store, &format!("{version:?}")).await;
     }
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 use tidegate::rules::OnStoreFailure;
-use tidegate::store::redis::RedisStore;
 use tidegate::store::{DecideContext, StoreError};
 
 use crate::asks::{checked, limit, mixed, peek, refund, take};
 use crate::dice::Dice;
 use crate::support::servers::{RedisServer, Reply, Version};
-use crate::support::stores::{DEADLINE, decide, decide_at_once, store_on};
+use crate::support::stores::{DEADLINE, Layered, decide, decide_at_once, store_on};
 
 /// A moment in 2023.
 const START_MS: u64 = 1_700_000_000_000;
@@ -136,7 +135,7 @@ async fn every_key_expires_within_a_period_or_a_minute_after_it_is_idle() {
 
 /// Takes from and gives back to one counter under these limits in turn, on the server's own clock,
 /// where a write may leave the expiry as it is: the key expires, and not before it is idle.
-async fn expires_when_idle(server: &RedisServer, store: &RedisStore, limits: &[Limit]) {
+async fn expires_when_idle(server: &RedisServer, store: &Layered, limits: &[Limit]) {
     const SLACK_MS: u64 = 2_000;
     let mut dice = Dice::of_seed(7);
     for _ in 0..300 {
@@ -212,7 +211,7 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
 }
 
 /// Takes a hit at each of these moments.
-async fn hit_at(store: &RedisStore, ask: &CounterRequest, moments: std::ops::Range<u64>) {
+async fn hit_at(store: &Layered, ask: &CounterRequest, moments: std::ops::Range<u64>) {
     for at_ms in moments {
         let decision =
             store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(at_ms)).await;

@@ -6,14 +6,13 @@ use std::collections::VecDeque;
 
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::limit::{Algorithm, Limit};
-use tidegate::store::redis::RedisStore;
 use tonic::Code;
 
 use crate::asks::{limit, take};
 use crate::support::client::{Request, Served, request};
 use crate::support::resp::field;
 use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::store_on;
+use crate::support::stores::{Layered, store_on};
 
 const START_MS: u64 = 1_700_000_000_000;
 
@@ -51,18 +50,18 @@ impl Model {
 /// Takes a hit at each of these moments; each must be decided as the model has it, and none may write
 /// more than is allowed.
 async fn slide(
-    (server, store): (&RedisServer, &RedisStore),
+    (server, store): (&RedisServer, &Layered),
     (ask, model): (&CounterRequest, &mut Model),
     moments_ms: impl Iterator<Item = u64>,
 ) {
     // Loads the script, which is written too.
     let read = [CounterRequest { mode: Mode::Peek, ..ask.clone() }];
-    store.decide_all(&[&read], Some(START_MS)).await.unwrap();
+    store.inner().decide_all(&[&read], Some(START_MS)).await.unwrap();
     let mut written = written_bytes(server);
     for now_ms in moments_ms {
         let used = model.used(now_ms);
         let asks = std::slice::from_ref(ask);
-        let decided = store.decide_all(&[asks], Some(now_ms)).await.unwrap();
+        let decided = store.inner().decide_all(&[asks], Some(now_ms)).await.unwrap();
         let fits = used < ask.limit.hits();
         assert_eq!(decided[0].allowed, fits, "{used} used at {now_ms}");
         if fits {

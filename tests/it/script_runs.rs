@@ -5,13 +5,14 @@ use std::sync::Arc;
 use tidegate::decide::CounterRequest;
 use tidegate::limit::Algorithm;
 use tidegate::store::StoreError;
-use tidegate::store::redis::RedisStore;
 
 use crate::asks::{key_in, limit, mixed, peek, take};
 use crate::support::acl::User;
 use crate::support::process::wait_until;
 use crate::support::servers::{RedisServer, Reply, Version};
-use crate::support::stores::{DEADLINE, decide, decide_at_once, shared, store_at, store_on};
+use crate::support::stores::{
+    DEADLINE, Layered, decide, decide_at_once, shared, store_at, store_on,
+};
 
 /// More than any test takes.
 const HOUR_MS: u64 = 3_600_000;
@@ -28,7 +29,7 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
         other.push(take("once", &once));
         let requests = [mixed(6), other.clone(), other, vec![], mixed(3)];
         let requests: Vec<&[CounterRequest]> = requests.iter().map(Vec::as_slice).collect();
-        let decisions = store.decide_all(&requests, None).await.unwrap();
+        let decisions = store.inner().decide_all(&requests, None).await.unwrap();
         assert_eq!(server.evalsha_calls() - before, 1, "{version:?}");
         let allowed: Vec<_> = decisions.iter().map(|decision| decision.allowed).collect();
         assert_eq!(allowed, [true, true, false, true, true], "{version:?}");
@@ -41,7 +42,7 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
 
 /// How many of requests that come at once pass.
 async fn passing(
-    store: &Arc<RedisStore>,
+    store: &Arc<Layered>,
     requests: impl IntoIterator<Item = Vec<CounterRequest>>,
 ) -> usize {
     let decisions = decide_at_once(store, requests).await;
@@ -101,7 +102,7 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
 /// Sends requests that come together, about these counters in turn, of which some are refused for a
 /// reason of this kind; answers how many hits each of the others has left.
 async fn some_are_refused(
-    store: &Arc<RedisStore>,
+    store: &Arc<Layered>,
     asks: &[CounterRequest],
     kind: &str,
 ) -> Vec<Option<u64>> {

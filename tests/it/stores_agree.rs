@@ -18,7 +18,6 @@ use tidegate::decision::Enforcement;
 use tidegate::limit::{Algorithm, Limit, LimitSpec, Shape};
 use tidegate::store::DecideContext;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::redis::RedisStore;
 use tidegate::store::redis::ring::Ring;
 
 use crate::asks;
@@ -26,7 +25,7 @@ use crate::dice::{Dice, number_from_env};
 use crate::draw::{draw_spec, redraw_numbers};
 use crate::lua_and_rust::number_groups;
 use crate::support::servers::{RedisServer, Version};
-use crate::support::stores::{decide_at_once_on, shared, store_at};
+use crate::support::stores::{Layered, decide_at_once_on, shared, store_at};
 
 /// The largest limit, burst and number of hits.
 const HITS_MAX: u64 = 1_000;
@@ -39,8 +38,8 @@ const EPISODE_STEPS: u64 = 40;
 /// The stores under comparison, and what the run has met so far.
 struct Stores {
     memory: MemoryStore,
-    one: Arc<RedisStore>,
-    three: Arc<RedisStore>,
+    one: Arc<Layered>,
+    three: Arc<Layered>,
     ring: Ring,
     seen: Seen,
 }
@@ -117,7 +116,7 @@ impl Stores {
 }
 
 async fn at_once(
-    store: &Arc<RedisStore>,
+    store: &Arc<Layered>,
     requests: &[&[CounterRequest]],
     now_ms: u64,
 ) -> Vec<Decision> {

@@ -22,7 +22,6 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::{Redirect, is_of_a_node, redirect};
 use super::connection::Connection;
-use super::deny::Seen;
 use super::outage::Findings;
 use super::queue::{BatchKey, Queue, QueuedRequest};
 use super::slot::slot;
@@ -275,13 +274,12 @@ impl Node {
     /// Sends a run, and where only some of its requests may be the cause of its error, each of them
     /// alone.
     async fn run(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
-        let sent_us = uptime_us();
         let decided = self.decide_waiting(&run, asking).await;
         match &decided {
             Err(error) if run.len() > 1 && may_concern_one_request(error) => {
                 self.run_each_alone(run, asking).await;
             }
-            _ => self.conclude(&run, decided, sent_us),
+            _ => self.conclude(&run, decided),
         }
     }
 
@@ -291,9 +289,9 @@ impl Node {
         for waiting in self.queue.still_awaited(run) {
             let node = Arc::clone(self);
             runs.spawn(async move {
-                let (run, sent_us) = ([waiting], uptime_us());
+                let run = [waiting];
                 let decided = node.decide_waiting(&run, asking).await;
-                node.conclude(&run, decided, sent_us);
+                node.conclude(&run, decided);
             });
         }
         while runs.join_next().await.is_some() {}
@@ -324,21 +322,12 @@ impl Node {
         self: &Arc<Self>,
         run: &[QueuedRequest],
         decided: Result<Vec<Decision>, StoreError>,
-        sent_us: u64,
     ) {
         match decided {
             Ok(decisions) => {
                 self.mark_up();
-                let now_us = uptime_us();
                 let both = run.iter().zip(decisions);
-                self.queue.answer(both.map(|(waiting, decision)| {
-                    if waiting.context.at_ms.is_none() {
-                        let is_revocable = waiting.context.spreads;
-                        let seen = Seen { sent_us, answered_us: now_us, is_revocable };
-                        self.shared.deny.learn(&waiting.counters, &decision, seen);
-                    }
-                    (waiting.id, Ok(decision))
-                }));
+                self.queue.answer(both.map(|(waiting, decision)| (waiting.id, Ok(decision))));
             }
             Err(error) => {
                 if error.is_of_the_server() {

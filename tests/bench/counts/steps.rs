@@ -26,7 +26,7 @@ use tidegate::rules::{Domain, OnStoreFailure, RuleSet, Switches, parse};
 use tidegate::service::{Answer, FailurePolicy, Load, Rules, Service, Snapshot};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::wire;
-use tidegate::store::{DecideContext, Store};
+use tidegate::store::{AnyStore, DecideContext};
 
 /// One step under a name that the baseline has.
 pub(crate) struct Step {
@@ -224,7 +224,7 @@ fn service(limit: &str) -> (&'static Service, FakeClock) {
     let metrics = Metrics::new(0).unwrap();
     let rules = Rules::new(rules(limit), Load::default(), &metrics, KeyFormat::readable("tg"));
     let clock = FakeClock::at(START_MS);
-    let store = Store::Memory(Arc::new(MemoryStore::new(KEYS_MAX, Arc::new(clock.clone()))));
+    let store = AnyStore::Memory(Arc::new(MemoryStore::new(KEYS_MAX, Arc::new(clock.clone()))));
     (
         kept(Service::new(
             Arc::new(rules),

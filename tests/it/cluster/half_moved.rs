@@ -9,7 +9,6 @@ use std::time::Duration;
 use tidegate::decide::CounterRequest;
 use tidegate::limit::{Algorithm, Limit};
 use tidegate::proto::tidegate::v1 as api;
-use tidegate::store::redis::RedisStore;
 use tidegate::store::redis::slot::slot;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -22,7 +21,7 @@ use crate::support::cluster::Cluster;
 use crate::support::cluster::migration::Migration;
 use crate::support::process;
 use crate::support::servers::Version;
-use crate::support::stores::{decide_at_once, shared, store_within};
+use crate::support::stores::{Layered, decide_at_once, shared, store_within};
 
 /// Longer than any test: no hit leaves its counter.
 const PERIOD_MS: u64 = 36_500 * 86_400_000;
@@ -35,7 +34,7 @@ fn take_of(name: &str) -> Vec<CounterRequest> {
     vec![take(name, &three_hits())]
 }
 
-async fn store_of(cluster: &Cluster, timeout: Duration) -> Arc<RedisStore> {
+async fn store_of(cluster: &Cluster, timeout: Duration) -> Arc<Layered> {
     Arc::new(store_within(timeout, &cluster.url(), &shared(0)).await)
 }
 

@@ -7,7 +7,6 @@ use tidegate::clock::Stopwatch;
 use tidegate::decide::CounterRequest;
 use tidegate::limit::Algorithm;
 use tidegate::rules::OnStoreFailure;
-use tidegate::store::redis::RedisStore;
 use tidegate::store::{DecideContext, StoreError};
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
@@ -15,7 +14,7 @@ use tokio::time::{interval, timeout};
 use super::*;
 use crate::asks::{limit, take};
 use crate::support::proxy::Proxy;
-use crate::support::stores::{shared, store_at};
+use crate::support::stores::{Layered, shared, store_at};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -23,7 +22,7 @@ fn hit() -> Vec<CounterRequest> {
     vec![take("user", &limit(Algorithm::FixedWindow, 1_000_000, 3_600_000))]
 }
 
-async fn decided(store: &RedisStore) -> Result<(), StoreError> {
+async fn decided(store: &Layered) -> Result<(), StoreError> {
     // One that is known to be down answers at once, and what finds out that it is back is to run too.
     yield_now().await;
     let decision = store.decide(hit(), OnStoreFailure::Error, DecideContext::now()).await;
@@ -31,13 +30,13 @@ async fn decided(store: &RedisStore) -> Result<(), StoreError> {
 }
 
 /// Asks until the store decides.
-async fn until_decided(store: &RedisStore, what: &str) {
+async fn until_decided(store: &Layered, what: &str) {
     let asking = async { while decided(store).await.is_err() {} };
     timeout(DEADLINE, asking).await.unwrap_or_else(|_late| panic!("{what}: no decision"));
 }
 
 /// Asks until the store answers with an error of this kind.
-async fn until_refused(store: &RedisStore, kind: &str) {
+async fn until_refused(store: &Layered, kind: &str) {
     let is_refused = async || decided(store).await.is_err_and(|error| error.kind() == kind);
     let asking = async { while !is_refused().await {} };
     timeout(DEADLINE, asking).await.unwrap_or_else(|_late| panic!("{kind}: it decides"));

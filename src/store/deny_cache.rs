@@ -119,10 +119,15 @@ impl DenyCache {
         if self.shard_max == 0 {
             return;
         }
-        for counter in counters.iter().filter(|counter| counter.mode == Mode::Refund) {
+        let both = || counters.iter().zip(&decision.statuses);
+        // Of a rejected request over several servers, those that admitted it gave its hits back.
+        let is_undone = seen.is_revocable && !decision.allowed;
+        let gives_back = |counter: &CounterRequest, status: &Status| {
+            counter.mode == Mode::Refund || (is_undone && status.within_limit)
+        };
+        for (counter, _) in both().filter(|(counter, status)| gives_back(counter, status)) {
             self.put(counter, Entry { at_us: seen.answered_us, known: Known::Refunded });
         }
-        let both = || counters.iter().zip(&decision.statuses);
         if !both().any(|(counter, status)| self.until_us(counter, status, seen).is_some()) {
             return;
         }

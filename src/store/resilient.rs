@@ -1,0 +1,213 @@
+//! A store that keeps answering: layers around any [`Store`].
+//!
+//! A request passes the deny cache, then the store. If the store fails, the fallback answers by the
+//! domain's policy and notes the hits, and reconciling moves these to the store once it decides
+//! again. The store below knows nothing of this: it decides, or returns an error that says whether
+//! hits may have been taken.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use super::deny_cache::{self, DenyCache, Seen};
+use super::fallback::{Charge, Fallback};
+use super::memory::MemoryStore;
+use super::{DecideContext, Store, StoreError};
+use crate::clock::{Stopwatch, uptime_us};
+use crate::decide::CounterRequest;
+use crate::decision::Decision;
+use crate::metrics::Metrics;
+use crate::rules::OnStoreFailure;
+
+/// Counters reconciled at a time: no more than the store decides within the timeout of one decision,
+/// beside the requests of callers.
+const RECONCILED_MAX: usize = 64;
+
+/// How long the last reconciliation may take, when the service ends.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// The state of the layers, shared by the stores of all threads.
+pub struct Resilience {
+    deny: DenyCache,
+    fallback: Fallback,
+    /// Held while hits are reconciled.
+    reconciling: Mutex<()>,
+    metrics: Metrics,
+}
+
+impl Resilience {
+    /// State for stores that share a deny cache and a fallback.
+    pub fn new(deny: deny_cache::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
+        Self { deny: DenyCache::new(deny), fallback, reconciling: Mutex::default(), metrics }
+    }
+}
+
+/// A store with a deny cache before it and a fallback behind it.
+pub struct Resilient<S> {
+    store: Arc<S>,
+    shared: Arc<Resilience>,
+}
+
+impl<S> fmt::Debug for Resilient<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resilient").finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Resilient<S> {
+    /// Puts the layers around `store`.
+    pub fn new(store: S, shared: Arc<Resilience>) -> Self {
+        Self { store: Arc::new(store), shared }
+    }
+
+    /// The store below the layers.
+    pub fn inner(&self) -> &S {
+        &self.store
+    }
+
+    /// The counters of the fallback.
+    pub fn fallback_memory(&self) -> &MemoryStore {
+        self.shared.fallback.memory()
+    }
+
+    /// Whether the store would decide now.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
+
+    /// Decides a request: by the deny cache, else by the store, and if that fails by `policy`.
+    ///
+    /// # Errors
+    /// The store failed, and the policy is to report it.
+    pub async fn decide(
+        &self,
+        counters: Vec<CounterRequest>,
+        policy: OnStoreFailure,
+        context: DecideContext,
+    ) -> Result<Decision, StoreError> {
+        let sent_us = uptime_us();
+        let is_replay = context.at_ms.is_some();
+        if !is_replay && let Some(denied) = self.shared.deny.decide(&counters, sent_us) {
+            return Ok(denied);
+        }
+        let is_revocable = context.spreads && self.store.is_sharded();
+        let counters = Arc::new(counters);
+        match self.store.decide(Arc::clone(&counters), context).await {
+            Ok(decision) => {
+                if !is_replay {
+                    let seen = Seen { sent_us, answered_us: uptime_us(), is_revocable };
+                    self.shared.deny.learn(&counters, &decision, seen);
+                }
+                Ok(decision)
+            }
+            Err(error) => {
+                self.shared.metrics.count_store_error(&error);
+                self.shared.fallback.decide(&counters, policy, error)
+            }
+        }
+    }
+
+    /// Reconciles the store with what the fallback admitted and gave back, for at most `within`. Must
+    /// be run to its end. Hits that were certainly not moved are moved another time. Hits that may
+    /// have been moved are not, because they could count twice.
+    pub async fn reconcile(&self, within: Duration) {
+        let fallback = &self.shared.fallback;
+        if !fallback.has_charges() || self.store.has_outage() {
+            return;
+        }
+        let _turn = self.shared.reconciling.lock().await;
+        let watch = Stopwatch::start();
+        let mut counts = Reconciled { lost: fallback.take_lost(), ..Reconciled::default() };
+        while watch.elapsed() < within
+            && let Some(charges) = fallback.take_charges(RECONCILED_MAX, self.store.timeout())
+        {
+            let not_taken = self.charge_all(charges, &mut counts).await;
+            if !not_taken.is_empty() {
+                fallback.put_back(not_taken);
+                break;
+            }
+        }
+        counts.report(&self.shared.metrics);
+    }
+
+    /// Reconciles for the last time. Hits that the store does not take now are lost.
+    pub async fn flush(&self) {
+        let fallback = &self.shared.fallback;
+        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
+        if ready.is_ok() {
+            self.reconcile(FLUSH_MAX).await;
+        }
+        // Another thread may still be reconciling.
+        let _turn = self.shared.reconciling.lock().await;
+        let kept = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
+        let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
+        if lost > 0 {
+            self.shared.metrics.charges.lost.increment(lost);
+            let why = ready.err().map_or_else(String::new, |error| error.to_string());
+            tracing::warn!(
+                hits = lost,
+                why,
+                "the store is never charged what was admitted without it"
+            );
+        }
+    }
+
+    /// Sends these charges at once and counts their results. Returns those that were not taken.
+    async fn charge_all(&self, charges: Vec<Charge>, counts: &mut Reconciled) -> Vec<Charge> {
+        let mut running = JoinSet::new();
+        for charge in charges {
+            let (store, counters) = (Arc::clone(&self.store), Arc::new(vec![charge.counter()]));
+            let sent_us = uptime_us();
+            running.spawn(async move {
+                let answer = store.decide(Arc::clone(&counters), DecideContext::now()).await;
+                (charge, counters, sent_us, answer)
+            });
+        }
+        let mut not_taken = vec![];
+        while let Some(joined) = running.join_next().await {
+            let Ok((charge, counters, sent_us, answer)) = joined else { continue };
+            match answer {
+                Ok(decision) => {
+                    let seen = Seen { sent_us, answered_us: uptime_us(), is_revocable: false };
+                    self.shared.deny.learn(&counters, &decision, seen);
+                    counts.add(&charge);
+                }
+                Err(error) if error.may_have_taken() => counts.lost += charge.hits(),
+                Err(_not_sent) => not_taken.push(charge),
+            }
+        }
+        not_taken
+    }
+}
+
+/// Hits that were moved to the store, or never can be.
+#[derive(Default)]
+struct Reconciled {
+    charged: u64,
+    refunded: u64,
+    lost: u64,
+}
+
+impl Reconciled {
+    fn add(&mut self, charge: &Charge) {
+        let sum = if charge.is_refund() { &mut self.refunded } else { &mut self.charged };
+        *sum += charge.hits();
+    }
+
+    fn report(self, metrics: &Metrics) {
+        let Self { charged, refunded, lost } = self;
+        metrics.charges.charged.increment(charged);
+        metrics.charges.refunded.increment(refunded);
+        metrics.charges.lost.increment(lost);
+        if charged + refunded + lost > 0 {
+            let hits = charged;
+            tracing::info!(hits, refunded, lost, "charged the store what was admitted without it");
+        }
+    }
+}
