@@ -29,34 +29,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Values.limits.existingConfigMap | default (printf "%s-limits" (include "tidegate.fullname" .)) }}
 {{- end }}
 
-{{/* Replicas that may run at once: `local` divides limits by so many while Redis is down. */}}
+{{/* The most replicas that run at once: `local` divides limits by this number while Redis is down. */}}
 {{- define "tidegate.replicasMax" -}}
 {{- .Values.autoscaling.enabled | ternary .Values.autoscaling.maxReplicas .Values.replicas }}
 {{- end }}
 
-{{/* Not empty where there is a secret to mount. */}}
+{{/* Not empty if there is a secret to mount. */}}
 {{- define "tidegate.hasSecrets" -}}
 {{- with .Values.store }}{{ .passwordSecret.name }}{{ .caSecret.name }}{{ .keySecret.name }}{{ .clientCertSecret }}{{ end }}
 {{- with .Values.tls }}{{ .certSecret }}{{ .clientCaSecret.name }}{{ end }}
 {{- end }}
 
-{{/* What no schema can say. */}}
+{{/* Checks that the schema cannot express. */}}
 {{- define "tidegate.validate" -}}
 {{- if and (eq .Values.store.url "memory") (gt (int (include "tidegate.replicasMax" .)) 1) }}
-{{- fail "store.url is memory: each replica would count by itself and admit every limit once. Set store.url to a Redis, or replicas to 1" }}
+{{- fail "store.url is memory: each replica would count by itself and admit the whole limit. Set store.url to a Redis, or replicas to 1" }}
 {{- end }}
 {{- if le (int .Values.terminationGracePeriodSeconds) (add (int .Values.drainDelaySeconds) (int .Values.drainTimeoutSeconds) | int) }}
-{{- fail "terminationGracePeriodSeconds must be more than drainDelaySeconds and drainTimeoutSeconds together, or calls in flight are cut" }}
+{{- fail "terminationGracePeriodSeconds must be more than drainDelaySeconds and drainTimeoutSeconds together, or calls in flight are aborted" }}
 {{- end }}
 {{- with .Values.tls }}
 {{- if and .clientCaSecret.name (not .certSecret) }}
-{{- fail "tls.clientCaSecret needs tls.certSecret: without TLS no caller shows a certificate" }}
+{{- fail "tls.clientCaSecret needs tls.certSecret: without TLS callers present no certificate" }}
 {{- end }}
 {{- if and .allowClientSans (not .clientCaSecret.name) }}
-{{- fail "tls.allowClientSans needs tls.clientCaSecret: names count only in certificates that are checked" }}
+{{- fail "tls.allowClientSans needs tls.clientCaSecret: names are only checked in verified certificates" }}
 {{- end }}
 {{- end }}
 {{- if and (not .Values.limits.existingConfigMap) (not .Values.limits.files) }}
-{{- fail "limits.files is empty: give a limits file, or limits.existingConfigMap" }}
+{{- fail "limits.files is empty: set a limits file, or limits.existingConfigMap" }}
 {{- end }}
 {{- end }}
