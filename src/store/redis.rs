@@ -10,11 +10,16 @@ mod cluster;
 mod connection;
 pub mod credentials;
 pub mod deny;
+mod fred_error;
 mod node;
+mod options;
 mod outage;
+mod probe;
 mod queue;
 pub mod ring;
 mod scatter;
+mod script;
+mod shared;
 pub mod slot;
 pub mod tls;
 mod topology;
@@ -25,21 +30,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fallback::{Charge, Fallback};
-use super::memory::MemoryStore;
 use crate::clock::{Stopwatch, uptime_us};
-use crate::decide::{CounterRequest, Mode};
+use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::decision::Enforcement;
-use crate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
-use crate::limit::{Limit, LimitSpec};
-use crate::metrics::Metrics;
-use crate::rules::OnStoreFailure;
-use crate::store::{DecideContext, StoreError};
-use access::Access;
-use deny::DenyCache;
-use outage::{Outages, Servers};
+use crate::on_store_failure::OnStoreFailure;
+use crate::store::context::DecideContext;
+use crate::store::fallback::Charge;
+use crate::store::memory::MemoryStore;
+use crate::store_error::StoreError;
+pub use options::Options;
 use scatter::ShardRequest;
+pub use script::SCRIPT;
+pub use shared::Shared;
 use topology::Topology;
 
 /// Charges under way at once: no more than decide in the time of one decision, beside those of callers.
@@ -47,31 +49,6 @@ const CHARGES_MAX: usize = 64;
 
 /// How long the end waits for charges.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
-
-/// The parts of `lua/`, joined by the build.
-pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
-
-/// How to reach Redis and what may be asked of it at once.
-#[derive(Clone)]
-pub struct Options {
-    /// The servers, and how to reach them.
-    pub access: Access,
-    /// What one decision may take, from when it was asked for.
-    pub timeout: Duration,
-    /// The most requests that one script run decides.
-    pub batch_max: usize,
-}
-
-/// What the stores of all threads share.
-pub struct Shared {
-    deny: DenyCache,
-    fallback: Fallback,
-    outages: Outages,
-    servers: Servers,
-    /// Held by the one who charges.
-    charging: tokio::sync::Mutex<()>,
-    metrics: Metrics,
-}
 
 /// The store in Redis, which replicas share. Each thread that serves has its own, with connections
 /// of its own.
@@ -83,15 +60,6 @@ pub struct RedisStore {
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisStore").finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// For stores that reject by one deny cache and fall back to the same.
-    pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
-        let deny = DenyCache::new(deny);
-        let (outages, servers) = (Outages::default(), Servers::default());
-        Self { deny, fallback, outages, servers, charging: tokio::sync::Mutex::default(), metrics }
     }
 }
 
@@ -125,7 +93,7 @@ impl RedisStore {
         match self.on_servers(&counters, context.spreading(spreads)).await {
             Ok(decision) => Ok(decision),
             Err(error) => {
-                self.shared.metrics.count_store_error(&error);
+                self.shared.metrics.count_store_error(error.kind());
                 self.shared.fallback.decide(&counters, policy, error)
             }
         }
@@ -304,21 +272,4 @@ impl RedisStore {
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
         self.topology.connected(deadline).await
     }
-}
-
-/// One of our own counters, in debt or not: overdraft always writes. Each number is another key.
-fn probe(number: u32) -> Result<CounterRequest, String> {
-    let spec = LimitSpec { hits: 1, period_ms: 1_000, overdraft: true, ..LimitSpec::default() };
-    let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
-    let value = if number == 0 { String::new() } else { number.to_string() };
-    let key_parts = KeyParts {
-        // No limits file has a domain without a name.
-        head: &KeyPrefix::of(&KeyFormat::readable("tg"), ""),
-        slot_by: &[],
-        entries: std::iter::once(("probe", &*value)),
-        shared: &[],
-        tail: &KeySuffix::of(&limit, 0),
-    };
-    let (key, enforcement) = (Key::of(&key_parts), Enforcement::Shadow);
-    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement })
 }

@@ -7,7 +7,8 @@ use tidegate::clock::SystemClock;
 use tidegate::decide::CounterRequest;
 use tidegate::decision::Decision;
 use tidegate::metrics::Metrics;
-use tidegate::rules::OnStoreFailure;
+use tidegate::on_store_failure::OnStoreFailure;
+use tidegate::store::DecideContext;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::access::Access;
@@ -15,7 +16,7 @@ use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::deny::Bounds;
 use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
-use tidegate::store::{DecideContext, StoreError};
+use tidegate::store_error::StoreError;
 
 use super::servers::RedisServer;
 
@@ -32,7 +33,7 @@ pub fn shared(keys_max: usize) -> Arc<Shared> {
     let deny = Bounds { keys_max, ttl: Duration::from_secs(3_600) };
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
     let fallback = Fallback::new(Arc::new(memory), 1);
-    Arc::new(Shared::new(deny, fallback, Metrics::new(0).unwrap()))
+    Arc::new(Shared::new(deny, fallback, Metrics::new(0, &StoreError::KINDS).unwrap()))
 }
 
 /// A store that shares a deny cache with others.
