@@ -2,21 +2,23 @@
 //!
 //! Nothing here reads a clock, waits or allocates beyond a state's own records; the same formulas
 //! stand in `lua/`, and a test runs both side by side and compares answers and stored bytes.
-//! Times are milliseconds since the epoch, and hits saturate at [`HITS_MAX`].
+//! Times are milliseconds since the epoch, and hits saturate at [`HITS_MAX`](crate::limit::HITS_MAX).
 //!
 //! A state never runs before the moment of the last hit that it took: where the clock steps
 //! back, each algorithm reads its state at that moment instead.
 
 mod bucket;
 mod fixed_window;
+mod record;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod state;
 
+pub use record::Record;
 pub use sliding_window_log::Log;
-pub use state::{Debt, Record, State, Water};
+pub use state::{Debt, State, Water};
 
-use crate::limit::{HITS_MAX, Limit, Shape};
+use crate::limit::{Limit, Shape};
 
 impl Limit {
     /// Whether `hits` more fit at `now_ms`.
@@ -129,10 +131,4 @@ impl Limit {
     fn is_unused(&self, state: &State, now_ms: u64) -> bool {
         matches!(state, State::Fresh) || self.used_hits(state, now_ms) == 0
     }
-}
-
-/// `a + b`, at most [`HITS_MAX`].
-const fn add(a: u64, b: u64) -> u64 {
-    let sum = a.saturating_add(b);
-    if sum > HITS_MAX { HITS_MAX } else { sum }
 }

@@ -28,7 +28,8 @@ use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, DecideError, LimitStatus, Service};
-use crate::store::{DecideContext, StoreError};
+use crate::store::DecideContext;
+use crate::store_error::StoreError;
 use crate::trace::Method;
 use calls::Calls;
 use message::{Encoding, ResponseBody};
@@ -158,9 +159,8 @@ fn status_of(error: DecideError) -> Status {
         DecideError::Store(
             StoreError::Unavailable(_)
             | StoreError::Lost(_)
-            | StoreError::Refused(_)
-            | StoreError::WrongType(_)
             | StoreError::BadReply(_)
+            | StoreError::Answered(_)
             | StoreError::Clustered,
         ) => Status::unavailable("the store cannot decide; the server's log says why"),
     }

@@ -12,21 +12,20 @@
 //! an HMAC-SHA-256.
 
 mod group;
+mod hash;
 mod secret;
+mod suffix;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
 pub use self::group::Group;
+use self::hash::HASHER;
 pub use self::secret::KeySecret;
-use crate::limit::{Algorithm, Limit, Shape};
-use crate::period;
+pub use self::suffix::KeySuffix;
 
 /// The longest text that stands in a key as it is.
 const READABLE_MAX: usize = 128;
@@ -44,12 +43,6 @@ pub struct Key {
     bytes: SmallVec<[u8; INLINE_BYTES]>,
     group: Group,
 }
-
-/// Keyed at random: nobody outside this process can choose two keys of one hash.
-static HASHER: LazyLock<SipHasher13> = LazyLock::new(|| {
-    let random = RandomState::new();
-    SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1))
-});
 
 /// What the keys of one process have in common.
 #[derive(Clone, Debug)]
@@ -82,31 +75,6 @@ impl KeyPrefix {
         head.extend_from_slice(b":{");
         push_text(&mut head, domain, false);
         Self { bytes: head.into_vec().into(), secret: spelling.secret.clone() }
-    }
-}
-
-/// What stands behind the path in the keys of one limit: spelled once, when the limit loads.
-#[derive(Clone, Debug)]
-pub struct KeySuffix(SmallVec<[u8; 24]>);
-
-impl KeySuffix {
-    /// The tail for a limit; `ordinal` tells limits of one rule with the same algorithm and
-    /// period apart.
-    pub fn of(limit: &Limit, ordinal: u8) -> Self {
-        let mut tail = SmallVec::new();
-        tail.push(b':');
-        tail.extend_from_slice(algorithm_name(limit).as_bytes());
-        // As far as it shapes the state: another number of sub-windows starts afresh.
-        if let Shape::SlidingWindowCounter(windows) = limit.shape() {
-            tail.extend_from_slice(windows.count.to_string().as_bytes());
-        }
-        tail.push(b':');
-        tail.extend_from_slice(period::format(limit.period_ms()).as_bytes());
-        if ordinal > 0 {
-            tail.push(b'#');
-            tail.extend_from_slice(ordinal.to_string().as_bytes());
-        }
-        Self(tail)
     }
 }
 
@@ -145,7 +113,7 @@ impl Key {
         }
         key.extend_from_slice(b"}:");
         push_path(&mut key, counter);
-        key.extend_from_slice(&counter.tail.0);
+        key.extend_from_slice(&counter.tail.as_bytes());
         Self::of_bytes(key)
     }
 
@@ -314,15 +282,4 @@ fn push_byte(key: &mut Buffer, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     key.push(DIGITS[usize::from(byte >> 4)]);
     key.push(DIGITS[usize::from(byte & 15)]);
-}
-
-const fn algorithm_name(limit: &Limit) -> &'static str {
-    match limit.algorithm() {
-        Algorithm::FixedWindow => "fixed",
-        Algorithm::SlidingWindowLog => "log",
-        Algorithm::SlidingWindowCounter => "counter",
-        Algorithm::TokenBucket => "token",
-        Algorithm::LeakyBucket => "leaky",
-        Algorithm::Gcra => "gcra",
-    }
 }

@@ -8,9 +8,7 @@ use std::fmt;
 
 use crate::period::Unit;
 
-mod cost;
-
-pub use cost::{LOG_RECORDS_BOUNDED, RUN_COST_MAX};
+pub mod cost;
 
 /// The largest whole number that a double holds with all its predecessors: 2^53 - 1.
 /// Hits, limits and states saturate here.

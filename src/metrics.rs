@@ -12,8 +12,6 @@ use metrics_exporter_prometheus::{
 
 use parking_lot::Mutex;
 
-use crate::store::StoreError;
-
 pub mod checks;
 mod configured;
 mod counts;
@@ -151,11 +149,12 @@ impl Shed {
 
 impl Metrics {
     /// Creates metrics with a recorder of their own, so that several services in one process stay
-    /// apart. At most `series_max` series have values of requests in their labels.
+    /// apart. At most `series_max` series have values of requests in their labels. `store_error_kinds`
+    /// are the values that [`Metrics::count_store_error`] accepts.
     ///
     /// # Errors
     /// The exporter does not accept the histogram buckets.
-    pub fn new(series_max: usize) -> Result<Self, BuildError> {
+    pub fn new(series_max: usize, store_error_kinds: &[&'static str]) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
             .set_buckets_for_metric(Matcher::Full(RUN_REQUESTS.to_owned()), &RUN_BUCKETS)?
@@ -172,7 +171,7 @@ impl Metrics {
                 evalsha_seconds: histogram!(REDIS_SECONDS, "operation" => "evalsha"),
                 run_requests: histogram!(RUN_REQUESTS),
                 store_up: gauge!(STORE_UP),
-                errors: StoreError::kinds().map(error).collect(),
+                errors: store_error_kinds.iter().copied().map(error).collect(),
                 config: Arc::default(),
                 reloads: counter!(RELOADS, "result" => "success"),
                 reloads_refused: counter!(RELOADS, "result" => "failure"),
@@ -215,9 +214,9 @@ impl Metrics {
         RuleMetrics::new(names, &self.checks, &self.decisions)
     }
 
-    /// Counts a decision that the store could not make.
-    pub fn count_store_error(&self, error: &StoreError) {
-        let found = self.errors.iter().find(|(kind, _)| *kind == error.kind());
+    /// Counts a decision that the store could not make, by the kind of its error.
+    pub fn count_store_error(&self, kind: &str) {
+        let found = self.errors.iter().find(|(known, _)| *known == kind);
         if let Some((_, counter)) = found {
             counter.increment(1);
         }

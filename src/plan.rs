@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use crate::decide::{CounterRequest, Mode};
 use crate::decision::Enforcement;
 use crate::key::{Group, Key, KeyParts, KeyPrefix, KeySuffix};
-use crate::limit::{HITS_MAX, Limit, RUN_COST_MAX};
+use crate::limit::cost::RUN_COST_MAX;
+use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Role, Rule, RuleLimit};
 

@@ -40,6 +40,7 @@ use crate::metrics::{Metrics, Shed};
 use crate::rules::parse::{Files, rules_of};
 use crate::service::{Load, Rules, Service};
 use crate::settings::{Address, Connections, Serve};
+use crate::store_error::StoreError;
 use connection::ConnectionOptions;
 use health::Maintenance;
 use lifecycle::{Lifecycle, Phase, PhaseWatch};
@@ -87,8 +88,8 @@ pub struct Bound {
 /// # Errors
 /// A setting, a limits file or a port cannot be used. The message is for people.
 pub async fn bind(settings: Serve) -> Result<Bound, String> {
-    let metrics =
-        Metrics::new(settings.metric_max_series).map_err(|error| format!("metrics: {error}"))?;
+    let metrics = Metrics::new(settings.metric_max_series, &StoreError::KINDS)
+        .map_err(|error| format!("metrics: {error}"))?;
     let (grpc, http) = acceptors::open(&settings, &metrics)?;
     let admin = admin::bind(settings.admin_addr)?;
     let files = Files::read(&settings.limits);

@@ -10,10 +10,12 @@ use crate::decision::{Decision, LimitResult, Source};
 use crate::limit::Limit;
 use crate::metrics::top;
 use crate::metrics::{Metrics, Shed};
+use crate::on_store_failure::OnStoreFailure;
 use crate::plan::{MatchedLimit, Origin, Plan};
 use crate::request::{Request, RequestError};
-use crate::rules::{Domain, OnStoreFailure};
-use crate::store::{AnyStore, DecideContext, StoreError};
+use crate::rules::Domain;
+use crate::store::{AnyStore, DecideContext};
+use crate::store_error::StoreError;
 use crate::trace::Tracing;
 
 mod answer;

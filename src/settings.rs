@@ -37,8 +37,8 @@ use self::values::{
 };
 use crate::envoy::{Headers, Style};
 use crate::key::{KeyFormat, KeySecret};
+use crate::on_store_failure::OnStoreFailure;
 use crate::request::Bounds;
-use crate::rules::OnStoreFailure;
 use crate::secret_file;
 use crate::store::deny_cache;
 

@@ -1,7 +1,7 @@
 //! Windows of one period, aligned to the epoch, with a count each.
 
-use super::add;
-use super::state::{Record, State};
+use super::record::{Record, add};
+use super::state::State;
 
 /// The window that `now_ms` falls into, or the stored one where the clock has stepped back.
 fn current(period_ms: u64, window: Option<Record>, now_ms: u64) -> Record {

@@ -1,8 +1,7 @@
 //! Counts of sub-windows: all that lie in the last period in full, and the oldest, which
 //! overlaps it only in part, in full too or, `weighted`, by its overlap.
 
-use super::add;
-use super::state::Record;
+use super::record::{Record, add};
 use crate::limit::{HITS_MAX, SubWindows};
 
 /// The longest sub-window whose square fits 53 bits.

@@ -15,7 +15,7 @@
 //! Meanwhile the live records are in two parts, see [`Moves`]. The body keeps its slots, also those
 //! that are free, until it is written whole again.
 
-use super::state::{Record, push_record};
+use super::record::{Record, push_record};
 use crate::limit::HITS_MAX;
 
 /// Where the running total wraps.

@@ -3,17 +3,9 @@
 //! Every state is a row of records of 13 bytes, a moment in 6 and an amount in 7, little-endian;
 //! a log has a header before them. Lua reads and writes the same bytes with `struct`.
 
+use super::record::{Record, push_record};
 use super::sliding_window_log::Log;
 use crate::limit::HITS_MAX;
-
-/// An amount at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    /// Milliseconds since the epoch.
-    pub at_ms: u64,
-    /// Hits, or units of water.
-    pub amount: u64,
-}
 
 /// A bucket's content and when it was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +126,4 @@ impl State {
             | Self::Debt(_) => unreachable!(),
         }
     }
-}
-
-pub(super) fn push_record(bytes: &mut Vec<u8>, record: Record) {
-    bytes.extend_from_slice(&record.at_ms.to_le_bytes()[..6]);
-    bytes.extend_from_slice(&record.amount.to_le_bytes()[..7]);
 }

@@ -16,13 +16,15 @@ use tokio::sync::mpsc::{Receiver, channel};
 use crate::clock::SystemClock;
 use crate::key::KeyFormat;
 use crate::metrics::Metrics;
+use crate::on_store_failure::OnStoreFailure;
 use crate::request::Request;
-use crate::rules::{OnStoreFailure, parse};
+use crate::rules::parse;
 use crate::service::{Answer, FailurePolicy, LimitStatus, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
 use crate::store::{AnyStore, DecideContext};
+use crate::store_error::StoreError;
 use summary::Summary;
 use trace::Recorded;
 
@@ -54,7 +56,8 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
     let rules = parse::load(&settings.limits, settings.switches.into())
         .map_err(|errors| errors.to_string())?;
     let trace = open(&settings.trace)?;
-    let metrics = Metrics::new(0).map_err(|error| format!("metrics: {error}"))?;
+    let metrics =
+        Metrics::new(0, &StoreError::KINDS).map_err(|error| format!("metrics: {error}"))?;
     let prefix = format!("tg-simulate-{:016x}", fastrand::u64(..));
     let store = open_store(&settings.store, &metrics).await?;
     let mut replay = Replay {

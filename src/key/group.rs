@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use super::{HASHER, KeySuffix};
+use super::hash::HASHER;
+use super::suffix::KeySuffix;
 
 /// The counters of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl Group {
 
     /// The group of the limit with this key tail at a rule's path.
     pub fn of_limit(domain: &str, path: &str, tail: &KeySuffix) -> Self {
-        Self::of(&[domain.as_bytes(), path.as_bytes(), &tail.0])
+        Self::of(&[domain.as_bytes(), path.as_bytes(), tail.as_bytes()])
     }
 
     /// The group of limits that requests to a domain bring where no rule has one.

@@ -8,9 +8,11 @@ use rapidhash::fast::RandomState;
 
 mod ends;
 mod index;
+mod pattern;
 mod pieces;
 
 use index::Index;
+pub(super) use pattern::Wildcard;
 
 /// The most wildcards for one key at one level.
 pub(super) const WILDCARDS_MAX: usize = 10_000;
@@ -20,18 +22,6 @@ pub(super) const WILDCARD_BYTES_MAX: usize = 4 << 20;
 
 /// Up to here, trying them one by one is as fast as an index.
 const TRIED_MAX: usize = 8;
-
-/// A text in which each `*` stands for any characters, also none.
-///
-/// Kept as the pieces between the stars: the first must begin the value, the last must end it,
-/// and each one between is looked for behind the one before. The earliest find is always right,
-/// because it leaves most to those that follow.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wildcard {
-    first: Box<str>,
-    middle: Box<[Box<str>]>,
-    last: Box<str>,
-}
 
 /// The wildcards of one key at one level.
 #[derive(Debug, Default)]
@@ -115,35 +105,6 @@ impl Wildcards {
             self.find(&text).filter(|by| *by != rule).map(|by| Covered { rule, by })
         };
         Ok(by_text.into_iter().filter_map(covered).collect())
-    }
-}
-
-impl Wildcard {
-    /// `None` where the text has no star.
-    pub(super) fn new(text: &str) -> Option<Self> {
-        let (first, rest) = text.split_once('*')?;
-        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let middle = middle.split('*').filter(|piece| !piece.is_empty()).map(Box::from).collect();
-        Some(Self { first: first.into(), middle, last: last.into() })
-    }
-
-    /// As it is written, with one star where there were several in a row.
-    fn text(&self) -> String {
-        let ends = |piece: &str| piece.to_owned() + "*";
-        let middle: String = self.middle.iter().map(|piece| ends(piece)).collect();
-        ends(&self.first) + &middle + &self.last
-    }
-
-    fn matches(&self, value: &str) -> bool {
-        let inner = value.strip_prefix(&*self.first).and_then(|v| v.strip_suffix(&*self.last));
-        let Some(mut inner) = inner else { return false };
-        for piece in &self.middle {
-            match inner.split_once(&**piece) {
-                Some((_, rest)) => inner = rest,
-                None => return false,
-            }
-        }
-        true
     }
 }
 

@@ -10,7 +10,7 @@ use tonic_health::server::HealthReporter;
 
 use super::lifecycle::{Phase, PhaseWatch};
 use crate::service::{Readiness, Service};
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 
 /// The interval of the maintenance.
 const TICK: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::request::RequestError;
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 
 /// Why a request gets no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::envoy::Headers;
+use crate::on_store_failure::OnStoreFailure;
 use crate::period::{self, Unit};
-use crate::rules::OnStoreFailure;
 
 /// The entries of one descriptor on the command line.
 #[derive(Clone, Debug)]

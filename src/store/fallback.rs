@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::StoreError;
 use super::memory::MemoryStore;
 use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source, Status};
-use crate::rules::OnStoreFailure;
+use crate::on_store_failure::OnStoreFailure;
+use crate::store_error::StoreError;
 pub use noted::Charge;
 use noted::Noted;
 

@@ -31,17 +31,13 @@ use crate::decision::{Decision, Source};
 use crate::key::Key;
 use crate::limit::Limit;
 use groups::{Changes, Groups};
-use shard::{Shard, Victims};
+use shard::{GRACE_MS, Shard, Victims};
 
 /// Shards: enough that threads rarely meet, and that growing one's table never takes long.
 const SHARDS_MAX: usize = 256;
 
 /// Counters of a full shard: enough to choose from when one is evicted.
 const SHARD_KEYS_MIN: usize = 256;
-
-/// How long a state stays beyond the moment when it no longer matters: a counter that is used
-/// again meanwhile costs no insertion, and no rounding of clocks drops one that still matters.
-const GRACE_MS: u64 = 10_000;
 
 /// States that are due and dropped by a write that adds one.
 const DROPS_MAX: usize = 4;

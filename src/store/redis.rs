@@ -9,11 +9,16 @@ mod backoff;
 mod cluster;
 mod connection;
 pub mod credentials;
+mod fred_error;
 mod node;
+mod options;
 mod outage;
+mod probe;
 mod queue;
 pub mod ring;
 mod scatter;
+mod script;
+mod shared;
 pub mod slot;
 pub mod tls;
 mod topology;
@@ -24,37 +29,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decide::{CounterRequest, Mode};
-use crate::decision::{Decision, Enforcement};
-use crate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
-use crate::limit::{Limit, LimitSpec};
-use crate::metrics::Metrics;
-use crate::store::{DecideContext, Store, StoreError};
-use access::Access;
-use outage::{Outages, Servers};
+use crate::decide::CounterRequest;
+use crate::decision::Decision;
+use crate::store::backend::Store;
+use crate::store::context::DecideContext;
+use crate::store_error::StoreError;
+pub use options::Options;
 use scatter::ShardRequest;
+pub use script::SCRIPT;
+pub use shared::Shared;
 use topology::Topology;
-
-/// The parts of `lua/`, joined by the build.
-pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
-
-/// How to reach Redis and what may be asked of it at once.
-#[derive(Clone)]
-pub struct Options {
-    /// The servers, and how to reach them.
-    pub access: Access,
-    /// What one decision may take, from when it was asked for.
-    pub timeout: Duration,
-    /// The most requests that one script run decides.
-    pub batch_max: usize,
-}
-
-/// What the stores of all threads share.
-pub struct Shared {
-    outages: Outages,
-    servers: Servers,
-    metrics: Metrics,
-}
 
 /// The store in Redis, which replicas share. Each thread that serves has its own, with connections
 /// of its own.
@@ -66,13 +50,6 @@ pub struct RedisStore {
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisStore").finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// State for stores that count in `metrics`.
-    pub fn new(metrics: Metrics) -> Self {
-        Self { outages: Outages::default(), servers: Servers::default(), metrics }
     }
 }
 
@@ -198,21 +175,4 @@ impl Store for RedisStore {
     fn is_sharded(&self) -> bool {
         self.topology.is_several()
     }
-}
-
-/// One of our own counters, in debt or not: overdraft always writes. Each number is another key.
-fn probe(number: u32) -> Result<CounterRequest, String> {
-    let spec = LimitSpec { hits: 1, period_ms: 1_000, overdraft: true, ..LimitSpec::default() };
-    let limit = Limit::new(&spec).map_err(|error| error.to_string())?;
-    let value = if number == 0 { String::new() } else { number.to_string() };
-    let key_parts = KeyParts {
-        // No limits file has a domain without a name.
-        head: &KeyPrefix::of(&KeyFormat::readable("tg"), ""),
-        slot_by: &[],
-        entries: std::iter::once(("probe", &*value)),
-        shared: &[],
-        tail: &KeySuffix::of(&limit, 0),
-    };
-    let (key, enforcement) = (Key::of(&key_parts), Enforcement::Shadow);
-    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement })
 }

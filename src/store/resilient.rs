@@ -12,15 +12,17 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use super::backend::Store;
+use super::context::DecideContext;
 use super::deny_cache::{self, DenyCache, Seen};
 use super::fallback::{Charge, Fallback};
 use super::memory::MemoryStore;
-use super::{DecideContext, Store, StoreError};
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::CounterRequest;
 use crate::decision::Decision;
 use crate::metrics::Metrics;
-use crate::rules::OnStoreFailure;
+use crate::on_store_failure::OnStoreFailure;
+use crate::store_error::StoreError;
 
 /// Counters reconciled at a time: no more than the store decides within the timeout of one decision,
 /// beside the requests of callers.
@@ -107,7 +109,7 @@ impl<S: Store> Resilient<S> {
                 Ok(decision)
             }
             Err(error) => {
-                self.shared.metrics.count_store_error(&error);
+                self.shared.metrics.count_store_error(error.kind());
                 self.shared.fallback.decide(&counters, policy, error)
             }
         }

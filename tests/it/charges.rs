@@ -9,12 +9,13 @@ use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::{Enforcement, Status};
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
-use tidegate::rules::OnStoreFailure;
+use tidegate::on_store_failure::OnStoreFailure;
+use tidegate::store::DecideContext;
 use tidegate::store::deny_cache::Bounds;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::resilient::Resilience;
-use tidegate::store::{DecideContext, StoreError};
+use tidegate::store_error::StoreError;
 use tokio::time::timeout;
 
 use crate::asks::{checked, key_in, limit, take};
@@ -34,7 +35,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) 
         let down = StoreError::Unavailable("down".into());
         assert!(fallback.decide(&[ask], OnStoreFailure::Local, down).unwrap().allowed);
     }
-    let metrics = Metrics::new(0).unwrap();
+    let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
     let shared = Arc::new(Resilience::new(deny, fallback, metrics.clone()));
     let store = store_within(within, url, &shared).await;

@@ -3,7 +3,7 @@
 
 use tidegate::decision::{Decision, Source};
 use tidegate::limit::Algorithm;
-use tidegate::rules::OnStoreFailure;
+use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::DecideContext;
 
 use crate::asks::{limit, refund, take};

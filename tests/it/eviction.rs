@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tidegate::clock::FakeClock;
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
-use tidegate::rules::OnStoreFailure;
-use tidegate::store::StoreError;
+use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
+use tidegate::store_error::StoreError;
 
 use crate::asks::{checked, limit, peek, take};
 use crate::support::client::{Caller, Request, Served, request};

@@ -9,7 +9,6 @@
 mod algorithms;
 mod asks;
 mod charges;
-mod circles;
 mod cli;
 mod cluster;
 mod deny_cache;
@@ -29,6 +28,7 @@ mod http;
 mod infra;
 mod key_secret;
 mod keys;
+mod layers;
 mod life;
 mod limits_files;
 mod log;

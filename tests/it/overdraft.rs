@@ -10,7 +10,7 @@ use tidegate::clock::FakeClock;
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
-use tidegate::rules::OnStoreFailure;
+use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::{AnyStore, DecideContext};
 

@@ -5,7 +5,8 @@ use super::drafts::{Draft, Drafts};
 use super::errors::{Position, Report, quoted};
 use super::fields::{Fields, Subject, kind};
 use super::yaml::{self, Content, Node};
-use crate::rules::{OnStoreFailure, Switches};
+use crate::on_store_failure::OnStoreFailure;
+use crate::rules::Switches;
 
 const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
 

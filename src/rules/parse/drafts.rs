@@ -8,7 +8,8 @@ use super::descriptor::Tree;
 use super::errors::{LoadErrors, Position, Report, quoted};
 use super::fields::Subject;
 use crate::key::Group;
-use crate::rules::{Domain, Own, Rule, Switches};
+use crate::rules::domain::Own;
+use crate::rules::{Domain, Rule, Switches};
 
 /// The domains read so far.
 #[derive(Default)]

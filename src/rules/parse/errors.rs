@@ -1,33 +1,16 @@
 //! Mistakes in limits files, collected.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+pub use crate::rules::load_error::LoadError;
+pub(super) use crate::rules::load_error::Position;
 
 /// The most mistakes that are kept; further ones are counted.
 pub const MISTAKES_MAX: usize = 1_000;
 
 /// The most characters of a value that a message shows.
 const QUOTED_MAX: usize = 64;
-
-/// Where something stands in its file; both count from 1, columns in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) line: usize,
-    pub(super) column: usize,
-}
-
-/// One mistake in a limits file, or a warning.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LoadError {
-    /// The file, or the folder where that is the mistake.
-    pub file: PathBuf,
-    /// The line, from 1; 0 where it is about the file as a whole.
-    pub line: usize,
-    /// The column in characters, from 1; 0 where it is about the file as a whole.
-    pub column: usize,
-    /// What is wrong and what is allowed.
-    pub message: String,
-}
 
 /// All mistakes of all files, sorted by file, line and column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,16 +58,6 @@ impl LoadErrors {
     }
 }
 
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
-        if self.line == 0 {
-            return write!(f, "{file}: {}", self.message);
-        }
-        write!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)
-    }
-}
-
 /// One mistake a line.
 impl fmt::Display for LoadErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,7 +72,6 @@ impl fmt::Display for LoadErrors {
     }
 }
 
-impl std::error::Error for LoadError {}
 impl std::error::Error for LoadErrors {}
 
 /// Where the mistakes of one file go.

@@ -4,7 +4,8 @@ use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, BuildError};
 
-use super::index::NO_RULE;
+/// Stands for no rule: it comes after all rules.
+pub(super) const NO_RULE: usize = usize::MAX;
 
 /// Texts, each with a rule.
 #[derive(Debug)]
@@ -46,4 +47,9 @@ impl Ends {
         }
         rule
     }
+}
+
+/// Why there is no automaton, for people.
+pub(super) fn too_large(error: BuildError) -> String {
+    format!("the wildcards of one key are too large: {error}")
 }

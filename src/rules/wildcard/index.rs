@@ -7,14 +7,9 @@
 //! holds a place in every wildcard, so that it outgrows any cache, and a hostile value then costs
 //! the number of wildcards for every byte.
 
-use aho_corasick::BuildError;
-
-use super::Wildcard;
-use super::ends::Ends;
+use super::ends::{Ends, NO_RULE, too_large};
+use super::pattern::Wildcard;
 use super::pieces::Pieces;
-
-/// What stands for no rule: behind all rules.
-pub(super) const NO_RULE: usize = usize::MAX;
 
 /// The wildcards of one key at one level.
 #[derive(Debug)]
@@ -54,9 +49,4 @@ impl Index {
         let rule = self.pieces.find(value, rule);
         (rule != NO_RULE).then_some(rule)
     }
-}
-
-/// Why there is no automaton, for people.
-pub(super) fn too_large(error: BuildError) -> String {
-    format!("the wildcards of one key are too large: {error}")
 }

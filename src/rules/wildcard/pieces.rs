@@ -6,9 +6,9 @@
 //! where its piece first ends behind the piece of its parent.
 //!
 //! An automaton tells where pieces end. There a search looks at the nodes with that piece:
-//! at a [few](EDGES_FEW) each time, whether their parents are reached; where there are more, only at
+//! at a [few](node::EDGES_FEW) each time, whether their parents are reached; where there are more, only at
 //! those whose parents are, each of which waits in the queue of its piece. So a byte costs at most
-//! [`NESTED_MAX`] * ([`EDGES_FEW`] + 2) steps, and a node one more in the whole search.
+//! [`NESTED_MAX`] * ([`EDGES_FEW`](node::EDGES_FEW) + 2) steps, and a node one more in the whole search.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,13 @@ use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, BuildError};
 
-use super::Wildcard;
-use super::ends::Ends;
-use super::index::{NO_RULE, too_large};
+use super::ends::{Ends, NO_RULE, too_large};
+use super::pattern::Wildcard;
+use node::{Edge, Piece, Sequences};
 use search::Search;
 use tree::Tree;
 
+mod node;
 mod search;
 mod tree;
 
@@ -30,12 +31,6 @@ const START: u8 = 0xfe;
 
 /// After a value. UTF-8 has no such byte.
 const END: u8 = 0xff;
-
-/// The root of the tree.
-const ROOT: usize = 0;
-
-/// The most nodes of one piece that are all looked at where it ends.
-const EDGES_FEW: usize = 4;
 
 /// The most pieces of longer sequences that may end where another one does.
 const NESTED_MAX: usize = 16;
@@ -47,37 +42,9 @@ pub(super) struct Pieces {
     automaton: Option<NFA>,
     /// How the sequences begin, if all have a fixed beginning.
     beginnings: Option<Ends>,
-    pieces: Box<[Piece]>,
-    nodes: Box<[Node]>,
+    sequences: Sequences,
     /// The first of all rules.
     first_rule: usize,
-}
-
-#[derive(Debug)]
-struct Piece {
-    length: usize,
-    /// The first rule of the sequences that are this piece alone, or one that ends it.
-    alone: usize,
-    /// The pieces of longer sequences that end where this one does.
-    nested: Box<[usize]>,
-    /// All edges to nodes of this piece, or where there are more than a few that from the root.
-    edges: Box<[Edge]>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Edge {
-    parent: usize,
-    child: usize,
-}
-
-#[derive(Debug)]
-struct Node {
-    parent: usize,
-    piece: usize,
-    /// The rule of the sequence that ends here.
-    rule: usize,
-    /// The children that wait in the queue of their piece once this node is reached.
-    queued: Vec<usize>,
 }
 
 impl Pieces {
@@ -87,7 +54,7 @@ impl Pieces {
     /// Their pieces end in one another too often, or are too large; for people.
     pub(super) fn of(list: &[(&Wildcard, usize)]) -> Result<Self, String> {
         let mut tree = Tree::new();
-        list.iter().for_each(|(wildcard, rule)| tree.add(wildcard.pieces(), *rule));
+        list.iter().for_each(|(wildcard, rule)| tree.add(pieces_of(wildcard), *rule));
         let beginnings = beginnings(list).map_err(too_large)?;
         let first_rule = list.iter().map(|(_, rule)| *rule).min().unwrap_or(NO_RULE);
         let automaton = (!tree.texts.is_empty()).then(|| NFA::new(&tree.texts)).transpose();
@@ -112,14 +79,15 @@ impl Pieces {
                  another, the longest in {text:?}"
             ));
         }
-        Ok(Self { automaton, beginnings, pieces, nodes: tree.nodes.into(), first_rule })
+        let sequences = Sequences { pieces, nodes: tree.nodes.into() };
+        Ok(Self { automaton, beginnings, sequences, first_rule })
     }
 
     /// The first rule of the wildcards that match, or `before` if that comes first.
     pub(super) fn find(&self, value: &[u8], before: usize) -> usize {
         match &self.automaton {
             Some(automaton) if self.may_match(value, before) => {
-                search::with(self, before, |search| self.scan(automaton, value, search))
+                search::with(&self.sequences, before, |search| self.scan(automaton, value, search))
             }
             Some(_) | None => before,
         }
@@ -175,13 +143,11 @@ fn ending_in(automaton: &NFA, text: &[u8]) -> Vec<usize> {
     (0..automaton.match_len(state)).map(piece).collect()
 }
 
-impl Wildcard {
-    /// What is to be found in an enclosed value, each behind the one before.
-    fn pieces(&self) -> impl Iterator<Item = Vec<u8>> {
-        let first = [&[START], self.first.as_bytes()].concat();
-        let last = [self.last.as_bytes(), &[END]].concat();
-        let first = (!self.first.is_empty()).then_some(first);
-        let middle = self.middle.iter().map(|piece| piece.as_bytes().to_vec());
-        first.into_iter().chain(middle).chain((!self.last.is_empty()).then_some(last))
-    }
+/// The pieces to find in an enclosed value, each behind the one before.
+fn pieces_of(wildcard: &Wildcard) -> impl Iterator<Item = Vec<u8>> {
+    let first = [&[START], wildcard.first.as_bytes()].concat();
+    let last = [wildcard.last.as_bytes(), &[END]].concat();
+    let first = (!wildcard.first.is_empty()).then_some(first);
+    let middle = wildcard.middle.iter().map(|piece| piece.as_bytes().to_vec());
+    first.into_iter().chain(middle).chain((!wildcard.last.is_empty()).then_some(last))
 }

@@ -7,7 +7,6 @@ use std::collections::binary_heap::PeekMut;
 
 use hashbrown::HashTable;
 
-use super::GRACE_MS;
 use super::chunked::Chunked;
 use super::groups::Changes;
 use crate::algorithm::State;
@@ -32,6 +31,10 @@ pub(super) struct Shard {
     hand: usize,
     changes: Changes,
 }
+
+/// How long a state is kept after the moment when it no longer matters: a counter that is used again
+/// in this time costs no insertion, and no rounding of clocks drops one that still matters.
+pub(super) const GRACE_MS: u64 = 10_000;
 
 /// Stands for the group of a slot without a state.
 const FREE: u16 = u16::MAX;

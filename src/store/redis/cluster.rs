@@ -20,7 +20,8 @@ use super::url::HostPort;
 use crate::clock::uptime_us;
 use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::store::{DecideContext, StoreError};
+use crate::store::context::DecideContext;
+use crate::store_error::{Address, Code, StoreError};
 
 /// How often the map is asked for where all is well, and where it is not.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
@@ -59,39 +60,6 @@ struct Map {
     nodes: HashMap<HostPort, Arc<Node>>,
     /// By slot.
     masters: Vec<Option<Arc<Node>>>,
-}
-
-/// Where a node sends a request on to.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Redirect {
-    /// The slot is that node's now.
-    Moved(HostPort),
-    /// The slot is on its way there; this request goes there, with ASKING.
-    AskTo(HostPort),
-    /// Some of the keys are there and some here.
-    TryAgain,
-}
-
-/// The redirect that an error is, if it is one.
-pub(super) fn redirect(error: &StoreError) -> Option<Redirect> {
-    let StoreError::Refused(why) = error else { return None };
-    let mut words = why.split(' ');
-    let kind = words.next()?;
-    if kind == "TRYAGAIN" {
-        return Some(Redirect::TryAgain);
-    }
-    let (host, port) = words.nth(1)?.rsplit_once(':')?;
-    let address = HostPort { host: host.to_owned(), port: port.parse().ok()? };
-    match kind {
-        "MOVED" => Some(Redirect::Moved(address)),
-        "ASK" => Some(Redirect::AskTo(address)),
-        _ => None,
-    }
-}
-
-/// Whether only a node of a cluster answers so.
-pub(super) fn is_of_a_node(error: &StoreError) -> bool {
-    redirect(error).is_some() || error.details().starts_with("CROSSSLOT")
 }
 
 impl Cluster {
@@ -166,13 +134,15 @@ impl Cluster {
                 Ok(decision) => return Ok(decision),
                 Err(error) => error,
             };
-            // A node that sends us on took nothing.
-            match redirect(&error) {
-                Some(_) if uptime_us() >= deadline_us => return Err(error),
-                Some(Redirect::Moved(to)) => self.moved(slot, &self.told(to, &node))?,
-                Some(Redirect::AskTo(to)) => asked = Some(self.node(&self.told(to, &node))?),
-                Some(Redirect::TryAgain) => sleep(TRY_AGAIN).await,
-                None => {
+            // A node that redirects took nothing.
+            match error.code() {
+                Some(code) if code.is_redirect() && uptime_us() >= deadline_us => {
+                    return Err(error);
+                }
+                Some(Code::Moved(to)) => self.moved(slot, &self.redirected(to, &node))?,
+                Some(Code::Ask(to)) => asked = Some(self.node(&self.redirected(to, &node))?),
+                Some(Code::TryAgain) => sleep(TRY_AGAIN).await,
+                _ => {
                     self.stale.notify_one();
                     return Err(error);
                 }
@@ -192,14 +162,15 @@ impl Cluster {
         })
     }
 
-    /// Where a node sends us on to: without a host, to another port of its own.
-    fn told(&self, to: HostPort, by: &Arc<Node>) -> HostPort {
+    /// The node that a redirect names; without a host it is another port of the node that redirects.
+    fn redirected(&self, to: &Address, by: &Arc<Node>) -> HostPort {
         if !to.host.is_empty() {
-            return to;
+            return HostPort { host: to.host.clone(), port: to.port };
         }
         let map = self.map.read();
         let own = map.nodes.iter().find(|(_, node)| Arc::ptr_eq(node, by));
-        HostPort { host: own.map_or(to.host, |(address, _)| address.host.clone()), ..to }
+        let host = own.map_or_else(String::new, |(address, _)| address.host.clone());
+        HostPort { host, port: to.port }
     }
 
     fn moved(&self, slot: u16, to: &HostPort) -> Result<(), StoreError> {
@@ -310,23 +281,5 @@ async fn keep_current(cluster: Weak<Cluster>) {
             () = cluster.stale.notified() => {}
         }
         sleep(REFRESH_PAUSE).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_redirect_names_its_node() {
-        let of = |text: &str| redirect(&StoreError::Refused(text.to_owned()));
-        let address = |host: &str| HostPort { host: host.to_owned(), port: 6_381 };
-        assert_eq!(of("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(address("10.0.0.1"))));
-        assert_eq!(of("ASK 3999 ::1:6381"), Some(Redirect::AskTo(address("::1"))));
-        assert_eq!(of("MOVED 3999 :6381"), Some(Redirect::Moved(address(""))));
-        assert_eq!(of("TRYAGAIN Multiple keys request"), Some(Redirect::TryAgain));
-        for other in ["MOVED", "MOVED 3999", "MOVED 3999 host", "OOM command not allowed", ""] {
-            assert_eq!(of(other), None, "{other}");
-        }
     }
 }

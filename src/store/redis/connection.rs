@@ -1,4 +1,4 @@
-//! One connection to one Redis server: what is sent, once, and what its errors mean.
+//! One connection to one Redis server. Each script run is sent once.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fred::clients::Client;
-use fred::error::{Error, ErrorKind};
+use fred::error::Error;
 use fred::interfaces::{ClientLike, EventInterface, KeysInterface, LuaInterface};
 use fred::types::config::UnresponsiveConfig;
 use fred::types::config::{Config, ConnectionConfig, TcpConfig};
@@ -18,11 +18,12 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::SCRIPT;
 use super::backoff::Backoff;
+use super::fred_error::{run_error, store_error};
+use super::script::SCRIPT;
 use super::wire::Call;
 use crate::clock::uptime_us;
-use crate::store::StoreError;
+use crate::store_error::{Code, StoreError};
 
 /// How often one run loads the script: another that loads it for both may fail.
 const LOADS_MAX: usize = 2;
@@ -143,7 +144,7 @@ impl Connection {
         }
         match self.trouble() {
             // A password that is wrong, for example.
-            Some(error @ StoreError::Refused(_)) => error,
+            Some(error @ StoreError::Answered(_)) => error,
             Some(error) => StoreError::Unavailable(format!("not connected: {}", error.details())),
             None => StoreError::Unavailable("not connected".to_owned()),
         }
@@ -163,13 +164,13 @@ impl Connection {
                 let call = call.clone();
                 let reply =
                     if asking { self.counter(call).await } else { self.evalsha(call).await };
-                match reply {
-                    Err(error) if is_unknown_script(&error) && loads < LOADS_MAX => {
-                        // Nothing ran, so that whatever fails here took nothing.
+                match reply.map_err(|error| run_error(&error)) {
+                    Err(error) if error.code() == Some(&Code::NoScript) && loads < LOADS_MAX => {
+                        // Nothing ran, so an error of the load took nothing.
                         self.load().await.map_err(|error| store_error(&error))?;
                         loads += 1;
                     }
-                    result => return result.map_err(|error| run_error(&error)),
+                    result => return result,
                 }
             }
         };
@@ -245,8 +246,8 @@ impl Connection {
         let slots = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
         let reply = self.client.custom::<Value, _>(slots, vec!["SLOTS"]);
         let reply = Box::pin(self.in_time(reply)).await?;
-        let garbled = || StoreError::BadReply("CLUSTER SLOTS".to_owned());
-        slot_ranges(&reply).ok_or_else(garbled)
+        let unreadable = || StoreError::BadReply("CLUSTER SLOTS".to_owned());
+        slot_ranges(&reply).ok_or_else(unreadable)
     }
 
     /// Whether the server is a node of a cluster. HELLO says so to every user, whatever its permissions.
@@ -302,117 +303,4 @@ fn builder(config: Config, timeout: Duration) -> Builder {
         };
     });
     builder
-}
-
-fn is_unknown_script(error: &Error) -> bool {
-    error.details().starts_with("NOSCRIPT")
-}
-
-/// What fred says of commands that it did not write to a connection, as of 10.1.0. All else that is
-/// in its own words can be of a command that was: its connection broke, or its router ended.
-const NOT_SENT: [&str; 3] =
-    ["Failed to route command.", "Failed to send command to router.", "Client is not initialized."];
-
-/// Whether the words are fred's. Those of Redis begin with a code, such as `ERR`.
-fn is_of_the_client(error: &Error) -> bool {
-    let code = error.details().split(' ').next().unwrap_or_default();
-    *error.kind() == ErrorKind::Unknown && code.contains(|c: char| c.is_ascii_lowercase())
-}
-
-/// What the error of a script run means. An `IO` error is always of a run that was sent, in part at
-/// least; one that was `Canceled` still waited to be.
-fn run_error(error: &Error) -> StoreError {
-    let details = error.details();
-    let in_own_words = is_of_the_client(error) && !NOT_SENT.contains(&details);
-    if *error.kind() == ErrorKind::IO || in_own_words {
-        return StoreError::Lost(details.to_owned());
-    }
-    if *error.kind() == ErrorKind::NotFound {
-        // No bytes where the answer ought to be.
-        return StoreError::BadReply(details.to_owned());
-    }
-    store_error(error)
-}
-
-/// Of what the operating system said, which fred tells as Rust's `Debug`, the words.
-fn in_words(details: &str) -> &str {
-    let words = ["message: \"", "error: \""].iter().find_map(|name| details.split_once(name));
-    words.and_then(|(_, rest)| rest.rsplit_once('"')).map_or(details, |(words, _)| words)
-}
-
-/// What the error of anything but a script run means, which took nothing.
-fn store_error(error: &Error) -> StoreError {
-    let details = in_words(error.details()).to_owned();
-    match error.kind() {
-        _ if is_of_the_client(error) => StoreError::Unavailable(details),
-        ErrorKind::Timeout => StoreError::Timeout,
-        ErrorKind::IO
-        | ErrorKind::Tls
-        | ErrorKind::Canceled
-        | ErrorKind::Backpressure
-        | ErrorKind::Routing => StoreError::Unavailable(details),
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(details),
-        ErrorKind::Config
-        | ErrorKind::Auth
-        | ErrorKind::InvalidCommand
-        | ErrorKind::InvalidArgument
-        | ErrorKind::Url
-        | ErrorKind::Unknown
-        | ErrorKind::Cluster
-        | ErrorKind::Sentinel
-        | ErrorKind::NotFound => StoreError::of_redis(details),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_says_whether_its_run_may_have_been_sent() {
-        let of = |kind, details: &'static str| run_error(&Error::new(kind, details)).kind();
-        for (kind, details, wanted) in [
-            (ErrorKind::IO, "Connection closed.", "lost"),
-            (ErrorKind::IO, "Unresponsive connection.", "lost"),
-            (ErrorKind::Unknown, "Too many failed write attempts.", "lost"),
-            (ErrorKind::Unknown, "channel closed", "lost"),
-            (ErrorKind::Timeout, "Request timed out.", "timeout"),
-            (ErrorKind::Protocol, "Invalid frame type prefix.", "garbled"),
-            (ErrorKind::NotFound, "Cannot parse into bytes.", "garbled"),
-            (ErrorKind::Unknown, "Failed to route command.", "unavailable"),
-            (ErrorKind::Unknown, "Client is not initialized.", "unavailable"),
-            (ErrorKind::Canceled, "Canceled.", "unavailable"),
-            (ErrorKind::Backpressure, "Max command buffer length exceeded.", "unavailable"),
-            (ErrorKind::Unknown, "OOM command not allowed", "oom"),
-            (ErrorKind::Unknown, "ERR unknown command", "refused"),
-            (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", "broken"),
-        ] {
-            assert_eq!(of(kind, details), wanted, "{details}");
-        }
-    }
-
-    #[test]
-    fn what_the_operating_system_said_is_told_in_words() {
-        for (details, words) in [
-            (
-                r#"Os { code: 111, kind: ConnectionRefused, message: "Connection refused" }"#,
-                "Connection refused",
-            ),
-            (r#"Custom { kind: Uncategorized, error: "no such name" }"#, "no such name"),
-            ("NOAUTH Authentication required.", "NOAUTH Authentication required."),
-        ] {
-            assert_eq!(in_words(details), words);
-        }
-    }
-
-    #[test]
-    fn whatever_fails_that_is_no_run_took_nothing() {
-        for (kind, details) in [
-            (ErrorKind::IO, "Connection closed."),
-            (ErrorKind::Unknown, "channel closed"),
-            (ErrorKind::Canceled, "Canceled."),
-        ] {
-            assert_eq!(store_error(&Error::new(kind, details)).kind(), "unavailable", "{details}");
-        }
-    }
 }

@@ -20,16 +20,18 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::cluster::{Redirect, is_of_a_node, redirect};
 use super::connection::Connection;
 use super::outage::Findings;
+use super::probe::probe;
 use super::queue::{BatchKey, Queue, QueuedRequest};
+use super::shared::Shared;
 use super::slot::slot;
-use super::{Shared, wire};
+use super::wire;
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::{CounterRequest, Mode};
 use crate::decision::Decision;
-use crate::store::{DecideContext, StoreError};
+use crate::store::context::DecideContext;
+use crate::store_error::{Code, StoreError};
 use crate::trace::Run;
 
 /// How often a server that is down is asked whether it is back.
@@ -192,14 +194,14 @@ impl Node {
 
     /// What a run's error says about the server is noted for all threads.
     fn noted(&self, error: StoreError) -> StoreError {
-        if !self.in_cluster && is_of_a_node(&error) {
+        if !self.in_cluster && error.is_of_a_cluster_node() {
             self.findings.set_clustered(true);
             return StoreError::Clustered;
         }
         if error.is_of_a_replica() {
             self.connection.reconnect();
         }
-        if error.is_refusal() && redirect(&error).is_none() {
+        if error.is_refusal() {
             self.findings.set_refuses(true);
         }
         error
@@ -209,11 +211,11 @@ impl Node {
     /// whatever is another's is refused by any node.
     pub(super) fn has_slots(&self, is_own: impl Fn(u16) -> bool) {
         let is_in_own = |probe: &CounterRequest| is_own(slot(probe.key.as_bytes()));
-        let mut probe = self.probe.lock();
-        if !is_in_own(&probe) {
-            let mut others = (1..PROBES_MAX).filter_map(|number| super::probe(number).ok());
+        let mut current = self.probe.lock();
+        if !is_in_own(&current) {
+            let mut others = (1..PROBES_MAX).filter_map(|number| probe(number).ok());
             if let Some(own) = others.find(is_in_own) {
-                *probe = own;
+                *current = own;
             }
         }
     }
@@ -276,7 +278,7 @@ impl Node {
     async fn run(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let decided = self.decide_waiting(&run, asking).await;
         match &decided {
-            Err(error) if run.len() > 1 && may_concern_one_request(error) => {
+            Err(error) if run.len() > 1 && error.may_concern_one_request() => {
                 self.run_each_alone(run, asking).await;
             }
             _ => self.conclude(&run, decided),
@@ -310,7 +312,8 @@ impl Node {
         let decided = self.decide_run(requests, at_ms, asking).await;
         trace(run, sent_us, decided.as_ref().err());
         match decided {
-            Err(StoreError::WrongType(why)) if writes_midway(run) => {
+            Err(error) if error.code() == Some(&Code::WrongType) && writes_midway(run) => {
+                let why = error.details();
                 Err(StoreError::BadReply(format!("some hits may be taken: {why}")))
             }
             decided => decided,
@@ -378,19 +381,11 @@ impl Node {
         match timeout(deadline, Box::pin(probed)).await {
             Ok(Ok(_decisions)) => Ok(()),
             // The probe's slot is another node's by now: the map will say so, and the probe change.
-            Ok(Err(error)) if redirect(&error).is_some() => Ok(()),
+            Ok(Err(error)) if error.code().is_some_and(Code::is_redirect) => Ok(()),
             Ok(Err(error)) => Err(error),
             Err(_elapsed) => Err(StoreError::Timeout),
         }
     }
-}
-
-/// Whether each request of a run is to be asked for alone after this error.
-fn may_concern_one_request(error: &StoreError) -> bool {
-    // Keys that are together at one node may be asked for there; those of several requests are not
-    // always. Redis 6.2 says ASK to a run as soon as one of its keys is not there.
-    error.may_concern_one_request()
-        || matches!(redirect(error), Some(Redirect::AskTo(_) | Redirect::TryAgain))
 }
 
 /// Whether any of the requests took hits.
@@ -438,10 +433,8 @@ mod tests {
     fn a_counter_with_two_limits_is_written_midway() {
         let of = |hits| {
             let limit = Limit::new(&LimitSpec { hits, period_ms: 1_000, ..LimitSpec::default() });
-            let counters = Arc::new(vec![CounterRequest {
-                limit: limit.unwrap(),
-                ..super::super::probe(0).unwrap()
-            }]);
+            let counters =
+                Arc::new(vec![CounterRequest { limit: limit.unwrap(), ..probe(0).unwrap() }]);
             QueuedRequest { id: 0, counters, context: DecideContext::now() }
         };
         assert!(!writes_midway(&[of(10), of(10)]));

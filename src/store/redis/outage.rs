@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 
 /// How many servers are known to be down, each counted by each thread that knows.
 #[derive(Debug, Default)]

@@ -20,14 +20,15 @@ use tokio::sync::oneshot;
 
 use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::store::{DecideContext, StoreError};
+use crate::store::context::DecideContext;
+use crate::store_error::StoreError;
 
 /// Runs under way at once: while Redis works on one, the next is on the wire.
 const RUNS_MAX: usize = 2;
 
 /// What the asks of one run may cost together, as [`Limit::run_cost`](crate::limit::Limit::run_cost) has
 /// it, a request that alone costs more aside: those end at
-/// [`RUN_COST_MAX`](crate::limit::RUN_COST_MAX). Under 0.5 ms of Redis for windows and buckets, measured.
+/// [`RUN_COST_MAX`](crate::limit::cost::RUN_COST_MAX). Under 0.5 ms of Redis for windows and buckets, measured.
 const COST_MAX: usize = 640;
 
 /// Which requests a run can hold together: those of one lane. A script of a cluster's node touches

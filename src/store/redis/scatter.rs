@@ -17,7 +17,8 @@ use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::Shape;
-use crate::store::{DecideContext, StoreError};
+use crate::store::context::DecideContext;
+use crate::store_error::StoreError;
 
 /// The asks of a request that one server decides together.
 pub(super) struct ShardRequest {

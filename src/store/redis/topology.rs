@@ -8,14 +8,17 @@ use fred::types::config::Config;
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::node::{Node, NodeOptions};
+use super::options::Options;
+use super::probe::probe;
 use super::queue::{BatchKey, Queue};
 use super::ring::Ring;
+use super::shared::Shared;
 use super::slot::{slot, tag};
 use super::url::{Endpoints, HostPort};
-use super::{Options, Shared, probe};
 use crate::decide::CounterRequest;
 use crate::decision::Decision;
-use crate::store::{DecideContext, StoreError};
+use crate::store::context::DecideContext;
+use crate::store_error::StoreError;
 
 /// The servers of a store, as one thread sees them.
 pub(super) enum Topology {

@@ -13,7 +13,7 @@ use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::{Algorithm, Bucket, Excess, Shape};
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 
 /// Bytes of one ask without its key.
 const ASK_BYTES: usize = 4 + 7 + 7 + 6 + 7 + 6;

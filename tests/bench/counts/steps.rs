@@ -17,16 +17,18 @@ use tidegate::envoy::{Headers, Reply, Style};
 use tidegate::grpc;
 use tidegate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use tidegate::metrics::Metrics;
+use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::plan::Plan;
 use tidegate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use tidegate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tidegate::proto::tidegate::v1 as api;
 use tidegate::request::{Bounds, Request, RequestError};
-use tidegate::rules::{Domain, OnStoreFailure, RuleSet, Switches, parse};
+use tidegate::rules::{Domain, RuleSet, Switches, parse};
 use tidegate::service::{Answer, FailurePolicy, Load, Rules, Service, Snapshot};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::wire;
 use tidegate::store::{AnyStore, DecideContext};
+use tidegate::store_error::StoreError;
 
 /// One step under a name that the baseline has.
 pub(crate) struct Step {
@@ -221,7 +223,7 @@ fn script_reply() -> Call {
 
 /// A service on the memory store, and its clock.
 fn service(limit: &str) -> (&'static Service, FakeClock) {
-    let metrics = Metrics::new(0).unwrap();
+    let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
     let rules = Rules::new(rules(limit), Load::default(), &metrics, KeyFormat::readable("tg"));
     let clock = FakeClock::at(START_MS);
     let store = AnyStore::Memory(Arc::new(MemoryStore::new(KEYS_MAX, Arc::new(clock.clone()))));

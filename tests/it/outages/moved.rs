@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tidegate::clock::Stopwatch;
 use tidegate::decide::CounterRequest;
 use tidegate::limit::Algorithm;
-use tidegate::rules::OnStoreFailure;
-use tidegate::store::{DecideContext, StoreError};
+use tidegate::on_store_failure::OnStoreFailure;
+use tidegate::store::DecideContext;
+use tidegate::store_error::StoreError;
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 

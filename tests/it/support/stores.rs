@@ -7,7 +7,8 @@ use tidegate::clock::SystemClock;
 use tidegate::decide::CounterRequest;
 use tidegate::decision::Decision;
 use tidegate::metrics::Metrics;
-use tidegate::rules::OnStoreFailure;
+use tidegate::on_store_failure::OnStoreFailure;
+use tidegate::store::DecideContext;
 use tidegate::store::deny_cache::Bounds;
 use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
@@ -16,7 +17,7 @@ use tidegate::store::redis::credentials::Credentials;
 use tidegate::store::redis::tls::TlsFiles;
 use tidegate::store::redis::{Options, RedisStore, Shared};
 use tidegate::store::resilient::{Resilience, Resilient};
-use tidegate::store::{DecideContext, StoreError};
+use tidegate::store_error::StoreError;
 
 use super::servers::RedisServer;
 
@@ -36,7 +37,8 @@ pub fn shared(keys_max: usize) -> Arc<Resilience> {
     let deny = Bounds { keys_max, ttl: Duration::from_secs(3_600) };
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
     let fallback = Fallback::new(Arc::new(memory), 1);
-    Arc::new(Resilience::new(deny, fallback, Metrics::new(0).unwrap()))
+    let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
+    Arc::new(Resilience::new(deny, fallback, metrics))
 }
 
 /// A store that shares a deny cache with others.
@@ -54,7 +56,7 @@ pub async fn store_within(timeout: Duration, url: &str, shared: &Arc<Resilience>
     let address = url.parse().unwrap();
     let access = Access::new(address, &Credentials::default(), &TlsFiles::default()).unwrap();
     let options = Options { access, timeout, batch_max: 64 };
-    let metrics = Metrics::new(0).unwrap();
+    let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
     let store = RedisStore::connect(&options, Arc::new(Shared::new(metrics))).unwrap();
     store.connected(DEADLINE).await.unwrap();
     Resilient::new(store, Arc::clone(shared))

@@ -2,9 +2,8 @@
 
 use super::super::errors::{Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
-use crate::limit::{
-    Algorithm, LOG_RECORDS_BOUNDED, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX,
-};
+use crate::limit::cost::LOG_RECORDS_BOUNDED;
+use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
 use crate::period::{self, Unit};
 
 /// Every field is read before the mistakes of any end it, so that all are reported.

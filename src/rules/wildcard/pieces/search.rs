@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::{Pieces, ROOT};
+use super::node::{ROOT, Sequences};
 
 /// What searches of one thread need, one after the other; it grows to the largest tree.
 struct Scratch {
@@ -32,7 +32,7 @@ struct Queue {
 
 /// A search under way.
 pub(super) struct Search<'s> {
-    of: &'s Pieces,
+    of: &'s Sequences,
     scratch: &'s mut Scratch,
     /// The first rule found.
     rule: usize,
@@ -44,7 +44,7 @@ thread_local! {
 }
 
 /// Searches for rules that come before `rule`, and returns the first of all.
-pub(super) fn with(of: &Pieces, rule: usize, scan: impl FnOnce(&mut Search<'_>)) -> usize {
+pub(super) fn with(of: &Sequences, rule: usize, scan: impl FnOnce(&mut Search<'_>)) -> usize {
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.begin(of);
         let mut search = Search { of, scratch, rule };
@@ -54,7 +54,7 @@ pub(super) fn with(of: &Pieces, rule: usize, scan: impl FnOnce(&mut Search<'_>))
 }
 
 impl Scratch {
-    fn begin(&mut self, of: &Pieces) {
+    fn begin(&mut self, of: &Sequences) {
         self.search += 1;
         if self.nodes.len() < of.nodes.len() {
             self.nodes.resize(of.nodes.len(), Reached::default());

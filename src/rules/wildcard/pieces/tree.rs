@@ -3,7 +3,8 @@
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
 
-use super::{EDGES_FEW, Edge, NO_RULE, Node, ROOT};
+use super::super::ends::NO_RULE;
+use super::node::{EDGES_FEW, Edge, Node, ROOT};
 
 /// The tree while it is made, and the texts of its pieces.
 pub(super) struct Tree {
