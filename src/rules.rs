@@ -1,15 +1,16 @@
-//! The rule set: which limits a descriptor meets.
+//! The rule set: finds the limits that apply to a descriptor.
 //!
-//! A limits file is a tree. A request's descriptor walks down it, one entry a level: at each
-//! level the exact value wins, then the wildcards in file order, then the rule for any value.
-//! The walk never turns back, and a limit counts only where the descriptor's last entry ends.
-//! What the walk finds is a [`Rule`]; a rule without limits exempts its requests.
+//! A limits file is a tree. A request's descriptor walks down it, one level per entry: at each
+//! level the exact value wins, then the wildcards in file order, then the rule for any value. The
+//! walk never backtracks, and a limit applies only to descriptors that end at its rule. The result
+//! of the walk is a [`Rule`]; a rule without limits exempts its requests.
 //!
-//! A [`RuleSet`] is an immutable snapshot: a reload makes a new one and the old one stays whole
-//! for the requests that still read it. Everything that a request needs in text (paths, names) is
-//! spelt when the set is built, so that [`Domain::find`] hashes and compares. The maps are seeded at random: callers cannot choose values that collide.
+//! A [`RuleSet`] is an immutable snapshot: a reload builds a new one, and requests in progress keep
+//! the old one. All text that a request needs (paths, names) is formatted when the set is built, so
+//! that [`Domain::find`] only hashes and compares. The maps are seeded at random: callers cannot
+//! choose values that collide.
 //!
-//! [`parse`] builds rule sets from files and reports every mistake at once. Here is no IO.
+//! [`parse`] builds rule sets from files and reports all mistakes at once. This module does no IO.
 
 use std::path::{Path, PathBuf};
 
@@ -57,20 +58,20 @@ pub struct Domain {
     root: Level,
 }
 
-/// How limits files are read, and what then holds for all their limits.
+/// How limits files are read, and what then applies to all their limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// Files that name the same domain are parts of it; else that is a mistake.
+    /// Files with the same domain are merged; otherwise that is a mistake.
     pub merge_domains: bool,
     /// No limit rejects.
     pub shadow: bool,
-    /// Limits reject a request only where all that it meets are over.
+    /// A request is rejected only if all the limits that it matches are over.
     pub quota: bool,
     /// Fixed windows count the hits of rejected requests too, as envoyproxy/ratelimit does.
     pub count_rejected: bool,
 }
 
-/// What a domain sets for itself.
+/// The settings of one domain.
 #[derive(Debug, Default)]
 struct Own {
     slot_by: Vec<String>,
@@ -78,7 +79,7 @@ struct Own {
     raw_body: Option<Box<str>>,
 }
 
-/// What a domain's requests get while its store cannot decide.
+/// How requests of a domain are answered while its store cannot decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnStoreFailure {
     /// Decide in this process alone.
@@ -92,7 +93,7 @@ pub enum OnStoreFailure {
 }
 
 impl RuleSet {
-    /// The domain of that name.
+    /// The domain with this name.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.by_name.get(name).and_then(|&index| self.domains.get(index))
     }
@@ -102,17 +103,17 @@ impl RuleSet {
         self.domains.iter()
     }
 
-    /// How many limits and unlimited rules there are; their ids run from 0 to just below it.
+    /// The number of limits and unlimited rules; their ids are 0 up to this number.
     pub fn limits_count(&self) -> usize {
         self.limits_count
     }
 
-    /// What is probably not meant, though it can be done.
+    /// Configuration that is valid but probably a mistake.
     pub fn warnings(&self) -> impl Iterator<Item = &LoadError> {
         self.warnings.iter()
     }
 
-    /// Sorts the domains, whose names differ, and numbers their limits.
+    /// Sorts the domains, whose names differ, and assigns ids to their limits.
     fn new(mut domains: Vec<Domain>, warnings: Vec<LoadError>) -> Self {
         domains.sort_by(|a, b| a.name.cmp(&b.name));
         domains.iter_mut().zip(0..).for_each(|(domain, id)| domain.id = id);
@@ -127,27 +128,27 @@ impl RuleSet {
 }
 
 impl Domain {
-    /// The name that requests give.
+    /// The domain in requests.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number among all domains of the rule set, which are sorted by name.
+    /// Its index among all domains of the rule set, which are sorted by name.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// The entry keys whose values choose the cluster's shard; none: the domain does.
+    /// The entry keys whose values choose the cluster's shard; if empty, the domain chooses it.
     pub fn slot_by(&self) -> &[String] {
         &self.own.slot_by
     }
 
-    /// What this domain wants while the store cannot decide; `None`: what the service does.
+    /// The policy while the store cannot decide; `None`: the service's default.
     pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
         self.own.on_store_failure
     }
 
-    /// The body of answers to its rejected requests, where the rule that rejects has none.
+    /// The body of answers to rejected requests, unless the rule has its own.
     pub fn raw_body(&self) -> Option<&str> {
         self.own.raw_body.as_deref()
     }
@@ -157,26 +158,26 @@ impl Domain {
         self.sources.iter().map(PathBuf::as_path)
     }
 
-    /// What holds for all its limits, also for those that requests bring.
+    /// The switches for all its limits, including limits that requests bring.
     pub const fn switches(&self) -> Switches {
         self.switches
     }
 
-    /// Whether some limit stands in for others.
+    /// Whether some limit replaces others.
     pub(crate) const fn replaces(&self) -> bool {
         self.replaces
     }
 
-    /// The group of counters whose limits requests bring, where no rule has a limit.
+    /// The group of counters of limits that requests bring where no rule has a limit.
     pub(crate) const fn overrides(&self) -> Group {
         self.overrides
     }
 
-    /// The rule at which these entries, (key, value) in order, end; `None` where none matches.
+    /// The rule at which these entries, (key, value) in order, end; `None` if none matches.
     ///
-    /// Takes one or two hash lookups an entry, however many rules there are. Where the entry's key
-    /// has wildcards, it reads the value besides: a few times, or once for all where there are many.
-    /// Allocates nothing but what such a lookup needs, once a thread.
+    /// Takes one or two hash lookups per entry, for any number of rules. If the entry's key has
+    /// wildcards, it also reads the value: a few times, or once for all if there are many.
+    /// Allocates nothing except a scratch buffer once per thread.
     pub fn find<'a>(&self, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<&Rule> {
         let mut level = &self.root;
         let mut found = None;
@@ -188,14 +189,14 @@ impl Domain {
         found
     }
 
-    /// All rules in file order, each before those below it.
+    /// All rules in file order, each before its nested rules.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
 }
 
 impl Switches {
-    /// What the limits of a rule do that asks for this.
+    /// The role of the limits of a rule with these flags.
     pub(crate) const fn role(self, shadow: bool, quota: bool) -> Role {
         if self.shadow || shadow {
             Role::Shadow
@@ -208,7 +209,7 @@ impl Switches {
 }
 
 impl OnStoreFailure {
-    /// All, in the order in which messages list them.
+    /// All policies, in the order in which messages list them.
     pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
 
     /// The name in limits files.
@@ -221,7 +222,7 @@ impl OnStoreFailure {
         }
     }
 
-    /// The one of that name.
+    /// The policy with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
     }

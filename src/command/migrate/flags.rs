@@ -1,4 +1,4 @@
-//! From values to the flags of `serve`, and what people must know of them.
+//! Turns values into the flags of `serve`, with remarks where behaviour differs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use super::translation::Translation;
 use super::values::{Mistakes, Values};
 use crate::period::{self, Unit};
 
-/// Where limits are expected whose place nobody knows.
+/// Placeholder for the limits folder, when no variable gives it.
 const LIMITS: &str = "/etc/tidegate";
 
-/// How old a connection may get at most, in this program.
+/// The longest connection age that this program allows.
 const AGE_MAX: Duration = Duration::from_millis(Unit::Day.ms());
 
-/// Where collectors listen for OTLP, by gRPC and by HTTP.
+/// The ports of OTLP collectors, for gRPC and for HTTP.
 const OTLP_GRPC_PORT: u16 = 4_317;
 const OTLP_HTTP_PORT: u16 = 4_318;
 
@@ -155,25 +155,25 @@ impl Translation {
     }
 }
 
-/// Where envoyproxy/ratelimit looks for limits files.
+/// The folder in which envoyproxy/ratelimit reads limits files.
 fn folder(values: &Values<'_>) -> PathBuf {
     let root = values.text("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current");
     let sub = values.text("RUNTIME_SUBDIRECTORY").unwrap_or_default();
     let app = values.text("RUNTIME_APPDIRECTORY").unwrap_or("config");
-    // Joining an absolute path would leave the root.
+    // Joining an absolute path would drop the root.
     let parts = [sub, app].map(|part| part.trim_matches('/'));
     let parts = parts.iter().filter(|part| !part.is_empty());
     parts.fold(PathBuf::from(root), |path, part| path.join(Path::new(part)))
 }
 
-/// Never 0 unless it is, for 0 means that connections may stay.
+/// An age as text: at least 1 s, because 0 means no maximum age, unless it is 0.
 fn spelled(age: Duration) -> String {
     let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     if age.is_zero() { "0".to_owned() } else { period::format(ms.max(1)) }
 }
 
-/// A collector's address for gRPC, without what stands there for HTTP: a path, port 4318. `None` where
-/// there is more to it.
+/// The address of a collector for gRPC, made from one for HTTP by removing the path and port 4318.
+/// `None` if the address has more parts.
 fn collector(endpoint: &str) -> Option<String> {
     let with_scheme = if endpoint.contains("://") { "" } else { "http://" };
     let uri: Uri = format!("{with_scheme}{endpoint}").parse().ok()?;

@@ -1,7 +1,7 @@
-//! Every variable that envoyproxy/ratelimit reads, and what becomes of it.
+//! All variables that envoyproxy/ratelimit reads, and their counterparts.
 //!
-//! From its `src/settings/settings.go`, older and newer ones together; [`super::flags`] and
-//! [`super::store`] put the flags together.
+//! They come from its `src/settings/settings.go`, old and new versions together. [`super::flags`]
+//! and [`super::store`] build the flags.
 
 use Becomes::{Flag, Missing, Needless};
 use Kind::{Choice, Count, Duration, Host, Port, Ratio, Secret, Switch, Text};
@@ -9,22 +9,22 @@ use Kind::{Choice, Count, Duration, Host, Port, Ratio, Secret, Switch, Text};
 /// One variable.
 #[derive(Debug)]
 pub struct Variable {
-    /// Its name; a `*` at the end stands for any rest.
+    /// The name; a trailing `*` matches any suffix.
     pub name: &'static str,
-    /// What it may hold.
+    /// The allowed values.
     pub kind: Kind,
-    /// What becomes of it.
+    /// The counterpart in Tidegate.
     pub becomes: Becomes,
 }
 
-/// What a value may be, as envoyproxy/ratelimit reads it.
+/// The type of a value, as envoyproxy/ratelimit parses it.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Any text.
     Text,
-    /// A text that is never printed.
+    /// Text that is never printed.
     Secret,
-    /// `true` or `false`, as Go spells them.
+    /// `true` or `false`, in Go's spellings.
     Switch,
     /// An address to listen on.
     Host,
@@ -34,24 +34,24 @@ pub enum Kind {
     Count,
     /// A number from 0 to 1.
     Ratio,
-    /// As Go spells it, such as `1h30m` or `150us`.
+    /// A duration in Go's syntax, such as `1h30m` or `150us`.
     Duration,
     /// One of these words, in upper or lower case.
     Choice(&'static [&'static str]),
 }
 
-/// What becomes of a variable. Of a switch that is off, nothing is said.
+/// The counterpart of a variable. A switch that is off gets no remark.
 #[derive(Clone, Copy, Debug)]
 pub enum Becomes {
-    /// It goes into this flag of `serve`.
+    /// It becomes this flag of `serve`.
     Flag(&'static str),
-    /// There is nothing like it, and this is what there is.
+    /// It has no counterpart; this remark names the closest feature.
     Missing(&'static str),
-    /// It is replaced by this, or not needed.
+    /// It is replaced by this feature, or not needed.
     Needless(&'static str),
 }
 
-/// How names of envoyproxy/ratelimit begin that may be newer than this table.
+/// Prefixes of variables of envoyproxy/ratelimit that may be newer than this table.
 pub(super) const PREFIXES: [&str; 11] = [
     "CONFIG_GRPC_",
     "GRPC_",
@@ -107,9 +107,9 @@ const UPSTREAM_HEADERS: Becomes =
 const XDS: Becomes =
     Missing("limits come from files: let what serves xDS write them, to a ConfigMap for example");
 
-/// All of them.
+/// All variables.
 pub const VARIABLES: &[Variable] = &[
-    // Where it listens.
+    // Addresses to listen on.
     of("PROTO", Text, ADDRESS),
     of("HOST", Host, Flag("--http-addr")),
     of("PORT", Port, Flag("--http-addr")),
@@ -154,7 +154,7 @@ pub const VARIABLES: &[Variable] = &[
         Flag("--log"),
     ),
     of("LOG_FORMAT", Choice(&["text", "json"]), Flag("--log-format")),
-    // Where the limits are.
+    // The location of limits files.
     of("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), Flag("--limits")),
     of(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
@@ -259,7 +259,7 @@ pub const VARIABLES: &[Variable] = &[
         Switch,
         Missing("a month is 30 days and a year 365, from the epoch on"),
     ),
-    // What answers carry.
+    // Response headers.
     of("RESPONSE_DYNAMIC_METADATA", Switch, Flag("--dynamic-metadata")),
     of("LIMIT_RESPONSE_HEADERS_ENABLED", Switch, Flag("--headers")),
     of("LIMIT_LIMIT_HEADER", Text, HEADER_NAMES),

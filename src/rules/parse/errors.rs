@@ -1,15 +1,20 @@
-//! Mistakes in limits files, collected.
+//! Collects the mistakes of limits files.
+//!
+//! A mistake has a file, a line, a column and a message that says what is wrong and what is
+//! allowed. At most [`MISTAKES_MAX`] are kept and the rest is counted, so that a large broken file
+//! cannot use unbounded memory. Values in messages are quoted, escaped and cut, because they end up
+//! in terminals, logs and the HTTP port. An unknown key suggests the nearest allowed one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The most mistakes that are kept; further ones are counted.
+/// The most mistakes that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 1_000;
 
 /// The most characters of a value that a message shows.
 const QUOTED_MAX: usize = 64;
 
-/// Where something stands in its file; both count from 1, columns in characters.
+/// A position in a file; both numbers count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     pub(super) line: usize,
@@ -19,13 +24,13 @@ pub(super) struct Position {
 /// One mistake in a limits file, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoadError {
-    /// The file, or the folder where that is the mistake.
+    /// The file, or the folder if the mistake is about the folder.
     pub file: PathBuf,
-    /// The line, from 1; 0 where it is about the file as a whole.
+    /// The line, from 1; 0 if the mistake is about the whole file.
     pub line: usize,
-    /// The column in characters, from 1; 0 where it is about the file as a whole.
+    /// The column in characters, from 1; 0 if the mistake is about the whole file.
     pub column: usize,
-    /// What is wrong and what is allowed.
+    /// The mistake, and the allowed values.
     pub message: String,
 }
 
@@ -43,7 +48,7 @@ impl LoadErrors {
         self.errors.iter()
     }
 
-    /// How many there are, also those that are not kept.
+    /// The number of mistakes, including those that are not kept.
     pub fn count(&self) -> usize {
         self.errors.len() + self.omitted
     }
@@ -56,13 +61,14 @@ impl LoadErrors {
         }
     }
 
-    /// A mistake of a file as a whole.
+    /// Adds a mistake about a whole file.
     pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<String>) {
         let file = file.to_owned();
         self.add(LoadError { file, line: 0, column: 0, message: message.into() });
     }
 
-    /// What becomes of the warnings, unless there were mistakes; then all of them in order.
+    /// The result of `value` for the warnings; or all mistakes and warnings in order, if there are
+    /// mistakes.
     pub(super) fn or_else<T>(mut self, value: impl FnOnce(Vec<LoadError>) -> T) -> Result<T, Self> {
         if self.errors.is_empty() {
             self.warnings.sort();
@@ -85,7 +91,7 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// One mistake a line.
+/// One mistake per line.
 impl fmt::Display for LoadErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.errors.iter().enumerate() {
@@ -102,14 +108,14 @@ impl fmt::Display for LoadErrors {
 impl std::error::Error for LoadError {}
 impl std::error::Error for LoadErrors {}
 
-/// Where the mistakes of one file go.
+/// Collects the mistakes of one file.
 pub(super) struct Report<'e> {
     pub(super) file: &'e Path,
     pub(super) errors: &'e mut LoadErrors,
 }
 
 impl Report<'_> {
-    /// What can be done, and is probably not meant.
+    /// Adds a warning: valid, but probably a mistake.
     pub(super) fn warn(&mut self, at: Position, message: impl Into<String>) {
         let Position { line, column } = at;
         let file = self.file.to_owned();
@@ -126,7 +132,7 @@ impl Report<'_> {
     }
 }
 
-/// A value as messages show it: in quotes, cut short, control characters escaped.
+/// A value in a message: quoted, cut short, control characters escaped.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", shortened(text))
 }
@@ -146,7 +152,7 @@ pub(super) fn shortened(text: &str) -> String {
     shown
 }
 
-/// A key that means nothing, what is allowed, and what was probably meant.
+/// The message about an unknown key: the allowed ones, and the nearest of them.
 pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
     let message = format!("unknown key {}; allowed are {}", quoted(name), allowed.join(", "));
     match nearest(name, allowed) {
@@ -155,7 +161,7 @@ pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
     }
 }
 
-/// The allowed name within a third of its letters of the given one.
+/// The allowed name whose distance is at most a third of the letters of `name`.
 fn nearest<'a>(name: &str, allowed: &[&'a str]) -> Option<&'a str> {
     if name.len() > QUOTED_MAX {
         return None;
@@ -170,20 +176,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_far_from_all_suggests_none() {
+    fn a_name_unlike_all_allowed_ones_has_no_suggestion() {
         assert_eq!(nearest("colour", &["key", "value"]), None);
         assert_eq!(nearest("valeu", &["key", "value"]), Some("value"));
         assert_eq!(nearest(&"v".repeat(10_000), &["value"]), None);
     }
 
     #[test]
-    fn a_value_is_shown_short_and_in_one_line() {
+    fn a_value_is_shown_cut_and_in_one_line() {
         assert_eq!(quoted("a\nb"), r#""a\nb""#);
         assert_eq!(quoted(&"x".repeat(100)), format!("\"{}…\"", "x".repeat(64)));
     }
 
     #[test]
-    fn mistakes_beyond_the_most_are_counted() {
+    fn mistakes_beyond_the_maximum_are_counted() {
         let mut errors = LoadErrors::default();
         for _ in 0..MISTAKES_MAX + 5 {
             errors.add_whole(Path::new("a.yaml"), "x");

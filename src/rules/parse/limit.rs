@@ -1,4 +1,8 @@
-//! What stands under `rate_limit`: one limit, several, or unlimited.
+//! Reads `rate_limit`: one limit, a list of limits, or unlimited.
+//!
+//! The result is the [`Kind`] of a rule. Several limits on one rule all apply, and each has its own
+//! counter; two with the same algorithm, period and sub-windows are told apart by their ordinal, so
+//! that reordering other limits does not rename their keys.
 
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
@@ -26,13 +30,13 @@ const KEYS: [&str; 13] = [
     "replaces",
 ];
 
-/// What unlimited leaves without a meaning and envoyproxy/ratelimit accepts beside it.
+/// Fields that have no effect beside unlimited, and that envoyproxy/ratelimit accepts there.
 const IDLE_BESIDE_UNLIMITED: [&str; 1] = ["requests_per_unit"];
 
 /// The most names in one `replaces`.
 const REPLACES_MAX: usize = 100;
 
-/// The longest `name`.
+/// The longest `name`, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 /// One mapping under `rate_limit`.
@@ -43,7 +47,7 @@ struct Item {
     limit: Option<Limit>,
 }
 
-/// Reads what stands under `rate_limit` of the rule of this path.
+/// Reads the `rate_limit` of the rule with this path.
 pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind {
     let nodes: Vec<&Node<'_>> = match &node.content {
         Content::List(nodes) => nodes.iter().map(|node| &**node).collect(),
@@ -80,7 +84,7 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
     kind_of(items)
 }
 
-/// A rule whose own limits cost more than a request may can never be asked for.
+/// Warns of a rule whose own limits cost more than the maximum per request: every request fails.
 fn warn_of_cost(items: &[Item], node: &Node<'_>, path: &str, report: &mut Report<'_>) {
     let cost: usize =
         items.iter().filter_map(|item| item.limit.as_ref()).map(Limit::run_cost).sum();
@@ -104,7 +108,7 @@ fn kind_of(items: Vec<Item>) -> Kind {
         // At most RULE_LIMITS_MAX, so it fits.
         let ordinal = u8::try_from(alike).unwrap_or(u8::MAX);
         let key_suffix = KeySuffix::of(&limit, ordinal);
-        // The number and the group follow when the rule set is whole.
+        // The id and the group are set when the rule set is complete.
         let group = Group::default();
         limits.push(RuleLimit { name, replaces, limit, id: 0, ordinal, key_suffix, group });
     }
@@ -170,7 +174,7 @@ fn name<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Given<&'n str> 
     Err(fields.refuse(fields.at("name"), wrong, report))
 }
 
-/// A list of mappings with a name each.
+/// A list of mappings, each with a name.
 fn replaces(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Box<[Box<str>]>, Reported> {
     let Some(field) = fields.get("replaces").filter(|field| !field.value.is_null()) else {
         return Ok(Box::default());

@@ -1,14 +1,14 @@
-//! Wildcards with several pieces, or one that stands anywhere: one pass over a value for all.
+//! Wildcards with several pieces, or with one piece anywhere: one pass over a value finds all.
 //!
-//! A wildcard is a sequence of pieces to be found one behind the other. `a*b*c` is `^a`, `b`, `c$`,
-//! where `^` and `$` are bytes that no text has and that enclose the value. Wildcards that begin
-//! with the same pieces share them: the sequences are a tree, of which a search reaches a node
-//! where its piece first ends behind the piece of its parent.
+//! A wildcard is a sequence of pieces to be found in order. `a*b*c` is `^a`, `b`, `c$`, where `^`
+//! and `$` are bytes that no text contains and that enclose the value. Wildcards that begin with
+//! the same pieces share them: the sequences are a tree, and a search reaches a node when its piece
+//! first ends after the piece of its parent.
 //!
-//! An automaton tells where pieces end. There a search looks at the nodes with that piece:
-//! at a [few](EDGES_FEW) each time, whether their parents are reached; where there are more, only at
-//! those whose parents are, each of which waits in the queue of its piece. So a byte costs at most
-//! [`NESTED_MAX`] * ([`EDGES_FEW`] + 2) steps, and a node one more in the whole search.
+//! An automaton finds where pieces end. There a search visits the nodes with that piece: if they
+//! are a [few](EDGES_FEW), it tests whether their parents are reached; if there are more, only the
+//! nodes with reached parents are visited, which are queued per piece. So a byte costs at most
+//! [`NESTED_MAX`] * ([`EDGES_FEW`] + 2) steps, plus one step per node in the whole search.
 
 use std::collections::BTreeMap;
 
@@ -25,42 +25,42 @@ use tree::Tree;
 mod search;
 mod tree;
 
-/// Before a value. UTF-8 has no such byte.
+/// Precedes a value. UTF-8 has no such byte.
 const START: u8 = 0xfe;
 
-/// After a value. UTF-8 has no such byte.
+/// Follows a value. UTF-8 has no such byte.
 const END: u8 = 0xff;
 
 /// The root of the tree.
 const ROOT: usize = 0;
 
-/// The most nodes of one piece that are all looked at where it ends.
+/// The most nodes of one piece that are visited one by one where it ends.
 const EDGES_FEW: usize = 4;
 
-/// The most pieces of longer sequences that may end where another one does.
+/// The most pieces of longer sequences that may be suffixes of one piece.
 const NESTED_MAX: usize = 16;
 
 /// Sequences of pieces, each with a rule.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    /// `None` without pieces. Its patterns are the pieces, in their order.
+    /// `None` without pieces. Its patterns are the pieces, in order.
     automaton: Option<NFA>,
-    /// How the sequences begin, if all have a fixed beginning.
+    /// The beginnings of all sequences, if all have a fixed beginning.
     beginnings: Option<Ends>,
     pieces: Box<[Piece]>,
     nodes: Box<[Node]>,
-    /// The first of all rules.
+    /// The lowest rule.
     first_rule: usize,
 }
 
 #[derive(Debug)]
 struct Piece {
     length: usize,
-    /// The first rule of the sequences that are this piece alone, or one that ends it.
+    /// The lowest rule of the sequences that consist of this piece alone, or of a suffix of it.
     alone: usize,
-    /// The pieces of longer sequences that end where this one does.
+    /// The pieces of longer sequences that are suffixes of this one.
     nested: Box<[usize]>,
-    /// All edges to nodes of this piece, or where there are more than a few that from the root.
+    /// All edges to nodes of this piece; if there are more than a few, only the edge from the root.
     edges: Box<[Edge]>,
 }
 
@@ -76,15 +76,16 @@ struct Node {
     piece: usize,
     /// The rule of the sequence that ends here.
     rule: usize,
-    /// The children that wait in the queue of their piece once this node is reached.
+    /// The children that are queued for their piece once this node is reached.
     queued: Vec<usize>,
 }
 
 impl Pieces {
-    /// Of wildcards that are more than one fixed end, with their rules.
+    /// An index of wildcards that are more than one fixed end, with their rules.
     ///
     /// # Errors
-    /// Their pieces end in one another too often, or are too large; for people.
+    /// Too many of their pieces are suffixes of one another, or they are too large. The text is for
+    /// people.
     pub(super) fn of(list: &[(&Wildcard, usize)]) -> Result<Self, String> {
         let mut tree = Tree::new();
         list.iter().for_each(|(wildcard, rule)| tree.add(wildcard.pieces(), *rule));
@@ -115,7 +116,7 @@ impl Pieces {
         Ok(Self { automaton, beginnings, pieces, nodes: tree.nodes.into(), first_rule })
     }
 
-    /// The first rule of the wildcards that match, or `before` if that comes first.
+    /// The lowest rule of the wildcards that match, or `before` if that is lower.
     pub(super) fn find(&self, value: &[u8], before: usize) -> usize {
         match &self.automaton {
             Some(automaton) if self.may_match(value, before) => {
@@ -125,7 +126,7 @@ impl Pieces {
         }
     }
 
-    /// Whether a look at the beginning leaves a rule that comes before that one.
+    /// Whether the beginning of the value allows a rule below `before`.
     fn may_match(&self, value: &[u8], before: usize) -> bool {
         let begins = |ends: &Ends| ends.find(value.iter().copied()) < before;
         self.first_rule < before && self.beginnings.as_ref().is_none_or(begins)
@@ -136,7 +137,7 @@ impl Pieces {
         let mut step = |byte, end| {
             state = automaton.next_state(Anchored::No, state, byte);
             if automaton.is_match(state) {
-                // The longest comes first.
+                // Matches are reported longest first.
                 search.meet(automaton.match_pattern(state, 0).as_usize(), end);
             }
             search.rule() == self.first_rule
@@ -153,7 +154,8 @@ impl Pieces {
     }
 }
 
-/// The beginnings of all wildcards, each with the first of its rules; `None` where a wildcard has none.
+/// The beginnings of all wildcards, each with the lowest of its rules; `None` if a wildcard has
+/// none.
 fn beginnings(list: &[(&Wildcard, usize)]) -> Result<Option<Ends>, BuildError> {
     let mut rules: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     for (wildcard, rule) in list {
@@ -166,7 +168,7 @@ fn beginnings(list: &[(&Wildcard, usize)]) -> Result<Option<Ends>, BuildError> {
     Ends::of(&rules.into_iter().collect::<Vec<_>>()).map(Some)
 }
 
-/// The pieces that end where a text does, the text itself first.
+/// The pieces that are suffixes of a text, the text itself first.
 fn ending_in(automaton: &NFA, text: &[u8]) -> Vec<usize> {
     let Ok(start) = automaton.start_state(Anchored::No) else { return vec![] };
     let step = |state, byte: &u8| automaton.next_state(Anchored::No, state, *byte);
@@ -176,7 +178,7 @@ fn ending_in(automaton: &NFA, text: &[u8]) -> Vec<usize> {
 }
 
 impl Wildcard {
-    /// What is to be found in an enclosed value, each behind the one before.
+    /// The pieces to find in an enclosed value, in order.
     fn pieces(&self) -> impl Iterator<Item = Vec<u8>> {
         let first = [&[START], self.first.as_bytes()].concat();
         let last = [self.last.as_bytes(), &[END]].concat();

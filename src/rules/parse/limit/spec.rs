@@ -1,4 +1,4 @@
-//! The fields of one limit, and what they make together.
+//! Reads the fields of one limit and combines them.
 
 use super::super::errors::{Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
@@ -7,7 +7,7 @@ use crate::limit::{
 };
 use crate::period::{self, Unit};
 
-/// Every field is read before the mistakes of any end it, so that all are reported.
+/// Reads all fields before returning, so that the mistakes of all are reported.
 pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Limit, Reported> {
     let hits = hits(fields, report);
     let period_ms = period(fields, report);
@@ -81,7 +81,7 @@ fn refuse_limit(fields: &Fields<'_, '_>, error: &LimitError, report: &mut Report
     if fields.get(asked).is_some() {
         return fields.refuse(fields.at(asked), message, report);
     }
-    // A default: burst is the limit, and sub-windows divide the period.
+    // Only defaults differ: burst equals the limit, and sub-windows divide the period.
     let cause = if asked == "sub_windows" { period_name(fields) } else { hits_name(fields) };
     let message = format!("{message}; that is the default of {asked}, give another");
     fields.refuse(fields.at(cause), message, report)
@@ -149,7 +149,7 @@ fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     Err(fields.refuse(fields.at("unit"), message, report))
 }
 
-/// The unit as often as `unit_multiplier` says.
+/// The unit multiplied by `unit_multiplier`.
 fn times(unit_ms: Option<u64>, fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     let Some(times) = fields.whole("unit_multiplier", report)? else {
         return Ok(unit_ms);
@@ -184,7 +184,7 @@ fn sub_windows(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u32> {
     })
 }
 
-/// Two names of one thing: the later one is the mistake.
+/// Reports a field that is given under both of its names, at the later one.
 fn refuse_both(
     fields: &Fields<'_, '_>,
     names: [&str; 2],
