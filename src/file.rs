@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("is no file, but a folder, a pipe or a device"));
+        return Err(io::Error::other("is not a file, but a folder, a pipe or a device"));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -225,7 +225,7 @@ impl<'b> RequestBuilder<'b> {
         self.last_has_entries()?;
         if self.request.descriptors.len() >= self.bounds.descriptors_max {
             let max = self.bounds.descriptors_max;
-            return refuse("descriptors", format!("are over the most, {max}"));
+            return refuse("descriptors", format!("are over the maximum, {max}"));
         }
         let first_entry = u32::try_from(self.request.entries.len()).unwrap_or(u32::MAX);
         let place = DescriptorRange { first_entry, hits, refund: false };
@@ -244,7 +244,7 @@ impl<'b> RequestBuilder<'b> {
         if entry >= self.bounds.entries_max {
             let max = self.bounds.entries_max;
             let field = format!("descriptors[{at}].entries");
-            return refuse(field, format!("are over the most, {max}"));
+            return refuse(field, format!("are over the maximum, {max}"));
         }
         let name = |part: &str| format!("descriptors[{at}].entries[{entry}].{part}");
         if key.is_empty() {
@@ -287,7 +287,7 @@ impl<'b> RequestBuilder<'b> {
     fn text(&mut self, text: &str, field: impl Fn() -> String) -> Result<Span, RequestError> {
         let max = self.bounds.text_bytes_max;
         if text.len() > max {
-            return refuse(field(), format!("{} bytes are over the most, {max}", text.len()));
+            return refuse(field(), format!("{} bytes are over the maximum, {max}", text.len()));
         }
         let place = |at: usize| {
             let whole = |_| RequestError { field: field(), message: "is too much text".into() };

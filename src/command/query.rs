@@ -127,14 +127,14 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
     if let Some(wait) = answer.retry_after {
         let _ = write!(text, ", would pass in {}", period(Some(wait)));
     } else if !allowed && !query.peek && is_of_limits(answer) {
-        text.push_str(", and would never pass as it stands");
+        text.push_str(", and would never be allowed under this limit");
     }
     if let Some(delay) = answer.delay {
         let _ = write!(text, ", hold it for {}", period(Some(delay)));
     }
     text.push('\n');
     if answer.statuses.is_empty() {
-        text.push_str("no limit stands on these descriptors\n");
+        text.push_str("no limit applies to these descriptors\n");
         return text;
     }
     text + &columns(&query.descriptors, &answer.statuses)

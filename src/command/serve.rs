@@ -102,7 +102,7 @@ async fn serve(settings: Serve) -> Result<(), String> {
     };
     tokio::select! {
         served = Box::pin(bound.serve(async { drop(told.await) })) => served,
-        () = twice => Err("ended at once by a second signal; calls in flight are cut off".to_owned()),
+        () = twice => Err("a second signal ended the service at once; calls in flight were cut off".to_owned()),
     }
 }
 

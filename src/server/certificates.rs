@@ -70,9 +70,9 @@ fn run(mut follower: Follower<CertificateFiles>, served: &Weak<Tls>) {
 fn replace(tls: &Tls, files: Result<PortFiles, String>) {
     let port = tls.secured().port;
     match files.and_then(|files| tls.replace(&files)) {
-        Ok(()) => tracing::info!(port, "new certificates are in force for new connections"),
+        Ok(()) => tracing::info!(port, "new certificates are used for new connections"),
         Err(error) => {
-            tracing::error!(port, %error, "certificates were refused; those before stay");
+            tracing::error!(port, %error, "certificates were refused; the old ones stay in use");
             tls.count_refusal();
         }
     }

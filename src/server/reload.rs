@@ -117,7 +117,7 @@ impl Loader {
         let (version, hash) = (load.version, load.hash.clone());
         self.retired.push(self.rules.replace(rules, load, &self.metrics));
         self.metrics.loaded(&hash, now_ms);
-        tracing::info!(version, hash, "limits were read anew and are in force");
+        tracing::info!(version, hash, "limits were reloaded");
     }
 
     fn refuse(&self, errors: LoadErrors) {
@@ -125,7 +125,11 @@ impl Loader {
             tracing::error!("{error}");
         }
         let (mistakes, version) = (errors.count(), self.rules.snapshot().load.version);
-        tracing::error!(mistakes, version, "limits were refused; those of this version stay");
+        tracing::error!(
+            mistakes,
+            version,
+            "limits were refused; those of this version stay in use"
+        );
         self.metrics.refused();
         self.rules.refuse(Refusal { at_ms: SystemClock.now_ms(), errors });
     }

@@ -124,7 +124,7 @@ impl Tls {
         let shaken = shaken.unwrap_or_else(|_elapsed| Err(ErrorKind::TimedOut.into()));
         if let Err(error) = &shaken {
             self.metrics.handshakes_failed.increment(1);
-            tracing::debug!(%error, port = self.secured.port, "no TLS with a caller");
+            tracing::debug!(%error, port = self.secured.port, "TLS handshake failed");
         }
         shaken
     }
@@ -138,7 +138,7 @@ fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
         && not_after_s < now_s
     {
         let (port, ended_s) = (secured.port, now_s - not_after_s);
-        tracing::warn!(port, ended_s, "the certificate has ended, and callers will refuse it");
+        tracing::warn!(port, ended_s, "the certificate has expired, and callers will refuse it");
     }
 }
 

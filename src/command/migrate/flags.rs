@@ -66,7 +66,7 @@ impl Translation {
         if let Some(age) = values.duration("GRPC_MAX_CONNECTION_AGE") {
             self.set("--max-connection-age", spelled(age.min(AGE_MAX)));
             if age > AGE_MAX {
-                self.remark("GRPC_MAX_CONNECTION_AGE", "1d is the most; 0 lets connections stay");
+                self.remark("GRPC_MAX_CONNECTION_AGE", "the maximum is 1d; 0 means no maximum age");
             }
         }
     }
@@ -81,9 +81,9 @@ impl Translation {
         ] {
             let Some(value) = values.text(variable) else { continue };
             if !values.is_on("GRPC_SERVER_USE_TLS") {
-                self.remark(variable, "it does nothing while GRPC_SERVER_USE_TLS is off");
+                self.remark(variable, "has no effect while GRPC_SERVER_USE_TLS is off");
             } else if variable == "GRPC_CLIENT_TLS_SAN" && !has_authority {
-                self.remark(variable, "it does nothing without GRPC_CLIENT_TLS_CACERT");
+                self.remark(variable, "has no effect without GRPC_CLIENT_TLS_CACERT");
             } else {
                 self.set(flag, value);
             }
@@ -97,7 +97,7 @@ impl Translation {
             }
         }
         if values.is_on("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
-            let what = "it is so here: a rejected request takes nothing";
+            let what = "always so in Tidegate: a rejected request takes nothing";
             self.remark("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", what);
         }
     }
@@ -166,7 +166,7 @@ fn folder(values: &Values<'_>) -> PathBuf {
     parts.fold(PathBuf::from(root), |path, part| path.join(Path::new(part)))
 }
 
-/// An age as text: at least 1 s, because 0 means no maximum age, unless it is 0.
+/// An age as the value of a flag: at least 1 ms unless it is 0, which means no maximum age.
 fn spelled(age: Duration) -> String {
     let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     if age.is_zero() { "0".to_owned() } else { period::format(ms.max(1)) }

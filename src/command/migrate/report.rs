@@ -34,9 +34,9 @@ pub(super) fn text(translation: &Translation, vars: &Vars, values: &Values<'_>) 
         ("Without a counterpart", said(vars, values, missing)),
         ("Replaced, or not needed", said(vars, values, needless)),
         ("To know", owned(&translation.remarks)),
-        ("Not known here; perhaps it is for something else", unknown(vars)),
+        ("Unknown; perhaps for another program", unknown(vars)),
         (
-            "Different by default, and the flag that makes it as it was",
+            "Different by default, and the flag that restores the old behaviour",
             by_default(translation, values),
         ),
     ];
@@ -48,7 +48,7 @@ pub(super) fn text(translation: &Translation, vars: &Vars, values: &Values<'_>) 
             text += &format!("#   {names}{colon}{what}\n");
         }
     }
-    text + "\n# docs/from-envoyproxy-ratelimit.md says what to do next, and all that differs.\n"
+    text + "\n# docs/from-envoyproxy-ratelimit.md has the next steps and all differences.\n"
 }
 
 fn command(translation: &Translation) -> String {
@@ -88,7 +88,7 @@ const fn missing(becomes: Becomes, is_off: bool) -> Option<&'static str> {
 /// The remark under "Replaced, or not needed".
 const fn needless(becomes: Becomes, is_off: bool) -> Option<&'static str> {
     match becomes {
-        Becomes::Missing(_) | Becomes::Needless(_) if is_off => Some("off, and nothing to do"),
+        Becomes::Missing(_) | Becomes::Needless(_) if is_off => Some("off, so nothing to do"),
         Becomes::Needless(what) => Some(what),
         Becomes::Flag(_) | Becomes::Missing(_) => None,
     }

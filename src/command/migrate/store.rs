@@ -51,13 +51,16 @@ pub(super) fn add(values: &Values<'_>, translation: &mut Translation, mistakes: 
 /// `REDIS_URL` is malformed.
 fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'static str)>, String> {
     if values.text("BACKEND_TYPE") == Some("memcache") {
-        return Ok(Err(("BACKEND_TYPE", "there is no store in memcache")));
+        return Ok(Err(("BACKEND_TYPE", "memcache is not supported as a store")));
     }
     let socket = values.text("REDIS_SOCKET_TYPE");
     let tls = values.is_on("REDIS_TLS") || socket == Some("tls");
     let scheme = if tls { "rediss" } else { "redis" };
     let Some(url) = values.text("REDIS_URL") else {
-        return Ok(Err(("REDIS_URL", "it is not set, which means a Unix socket there")));
+        return Ok(Err((
+            "REDIS_URL",
+            "it is not set, which means a Unix socket in envoyproxy/ratelimit",
+        )));
     };
     match values.text("REDIS_TYPE") {
         Some("CLUSTER") => {
@@ -65,7 +68,7 @@ fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'stati
         }
         Some("SENTINEL") => sentinels(scheme, url).map(Ok),
         _ if !is_path(url) && socket == Some("unix") => Err(
-            "is no path, while REDIS_SOCKET_TYPE is unix; allowed is a path, or tcp as the type"
+            "is not a path, while REDIS_SOCKET_TYPE is unix; allowed is a path, or tcp as the type"
                 .into(),
         ),
         _ if url.contains(',') => {
@@ -76,7 +79,7 @@ fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'stati
             Ok(Ok(several(scheme, url, |scheme, hosts| format!("{scheme}://{hosts}"))))
         }
         _ if matches!(socket, None | Some("unix")) => {
-            Ok(Err(("REDIS_URL", "Redis is reached over TCP here, not over a Unix socket")))
+            Ok(Err(("REDIS_URL", "Tidegate reaches Redis over TCP, not over a Unix socket")))
         }
         _ => Err("is a path, and REDIS_SOCKET_TYPE is not unix; allowed is HOST:PORT".into()),
     }
@@ -176,7 +179,7 @@ fn certificates(
     for (name, flag, path) in set {
         match path {
             Some(path) if is_encrypted => translation.set(flag, path),
-            Some(_) => translation.remark(name, "it does nothing while REDIS_TLS is off"),
+            Some(_) => translation.remark(name, "has no effect while REDIS_TLS is off"),
             None => {}
         }
     }

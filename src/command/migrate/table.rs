@@ -85,7 +85,7 @@ const HEADER_NAMES: Becomes = Needless(
         --headers draft the IETF's",
 );
 const MEMCACHE: Becomes =
-    Missing("there is no store in memcache: counters live in Redis, or in this process");
+    Missing("memcache is not supported as a store: counters live in Redis, or in this process");
 const PERSECOND: Becomes = Needless(
     "all limits of a request are decided together, so one store holds them all; to spread load, \
         name several servers in --store, or a cluster (docs/redis.md)",
@@ -105,7 +105,7 @@ const TRACED_AS: Becomes = Needless(
 const UPSTREAM_HEADERS: Becomes =
     Missing("headers go to the caller only; the service behind Envoy gets none");
 const XDS: Becomes =
-    Missing("limits come from files: let what serves xDS write them, to a ConfigMap for example");
+    Missing("limits come from files: let your xDS server write them, for example to a ConfigMap");
 
 /// All variables.
 pub const VARIABLES: &[Variable] = &[
@@ -124,7 +124,7 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "GRPC_MAX_CONNECTION_AGE_GRACE",
         Duration,
-        Needless("a connection that is old is asked to close, and finishes its calls"),
+        Needless("an old connection gets GOAWAY and finishes its calls"),
     ),
     of(
         "GRPC_MAX_CONCURRENT_STREAMS",
@@ -159,7 +159,7 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
         Switch,
-        Missing("it starts only with limits that are in order, and says what is wrong with others"),
+        Missing("it only starts with valid limits, and reports the mistakes in others"),
     ),
     of("CONFIG_GRPC_XDS_NODE_ID", Text, XDS),
     of("CONFIG_GRPC_XDS_NODE_METADATA", Text, XDS),
@@ -184,9 +184,7 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "RUNTIME_WATCH_ROOT",
         Switch,
-        Needless(
-            "changed files are found however they come: written, moved, or by a symlink that moves",
-        ),
+        Needless("every change is found: written or moved files, and swapped symlinks"),
     ),
     of("MERGE_DOMAIN_CONFIG", Switch, Flag("--merge-domains")),
     of(
@@ -215,9 +213,9 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "SANITIZE_DESCRIPTOR_METRIC_DOTS",
         Switch,
-        Needless("rules and values are labels, in which a dot is no separator"),
+        Needless("rules and values are labels, in which a dot is not a separator"),
     ),
-    of("DISABLE_STATS", Switch, Needless("metrics are always there; nobody need fetch them")),
+    of("DISABLE_STATS", Switch, Needless("metrics are always available, and need not be scraped")),
     of("USE_PROMETHEUS", Switch, FETCH),
     of("PROMETHEUS_ADDR", Text, FETCH),
     of("PROMETHEUS_PATH", Text, FETCH),
@@ -226,17 +224,13 @@ pub const VARIABLES: &[Variable] = &[
         "NEAR_LIMIT_RATIO",
         Ratio,
         Needless(
-            "it is 0.8: rate_limit_near_limit_total counts checks that leave a fifth of the limit \
+            "fixed at 0.8: rate_limit_near_limit_total counts checks that leave a fifth of the limit \
                 or less",
         ),
     ),
     // Counting.
     of("BACKEND_TYPE", Choice(&["redis", "memcache"]), Flag("--store")),
-    of(
-        "EXPIRATION_JITTER_MAX_SECONDS",
-        Count,
-        Needless("keys have just the expiry that they need"),
-    ),
+    of("EXPIRATION_JITTER_MAX_SECONDS", Count, Needless("keys expire as soon as they are idle")),
     of(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         Count,

@@ -130,7 +130,7 @@ impl Mistakes {
 fn refused(variable: &Variable, var: &Var, allowed: &str) -> String {
     let name = variable.name;
     if matches!(variable.kind, Kind::Secret) {
-        return format!("{name} is not what it may be; allowed is {allowed}");
+        return format!("{name} has an invalid value; allowed is {allowed}");
     }
     let value: String = var.value.chars().take(64).collect();
     format!("{name} is {value:?}; allowed is {allowed}")

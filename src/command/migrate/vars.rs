@@ -64,7 +64,7 @@ impl Vars {
         };
         let bytes = bytes.map_err(|error| format!("{name}: cannot be read: {error}"))?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
-            return Err(format!("{name}: larger than the most, {FILE_BYTES_MAX} bytes"));
+            return Err(format!("{name}: larger than the maximum, {FILE_BYTES_MAX} bytes"));
         }
         let text = String::from_utf8(bytes).ok().ok_or_else(|| format!("{name}: not UTF-8"))?;
         Self::parse(&name, &text)

@@ -117,11 +117,16 @@ fn polls_use_half_a_percent_of_a_core_or_come_every_600_ms() {
         [(0, 250), (1, 250), (2, 400), (3, 600), (1_000, 600)].map(|(a, b)| (ms(a), ms(b)))
     {
         let mut debounce = Debounce::new(STILL);
-        let seen = || Observation { state: FilesState::of_file(1, 0), is_open: false, took: poll_time };
+        let seen =
+            || Observation { state: FilesState::of_file(1, 0), is_open: false, took: poll_time };
         assert_eq!(debounce.observe(ms(0), seen()), Step::Wait(SETTLE));
         assert_eq!(debounce.observe(STILL, seen()), Step::Read);
         assert!(debounce.finish_reading(STILL, &seen(), None));
-        assert_eq!(debounce.observe(ms(300), seen()), Step::Wait(wait), "a poll takes {poll_time:?}");
+        assert_eq!(
+            debounce.observe(ms(300), seen()),
+            Step::Wait(wait),
+            "a poll takes {poll_time:?}"
+        );
     }
 }
 
@@ -181,7 +186,8 @@ fn files_that_change_during_a_read_are_read_again() {
 
 #[test]
 fn a_requested_read_does_not_replace_the_one_that_is_due() {
-    let seen = |writes| Observation { state: FilesState::of_file(1, writes), ..Observation::default() };
+    let seen =
+        |writes| Observation { state: FilesState::of_file(1, writes), ..Observation::default() };
     let mut debounce = Debounce::new(STILL);
     debounce.observe(ms(0), seen(0));
     assert_eq!(debounce.observe(ms(50), seen(1)), Step::Wait(SETTLE));

@@ -102,7 +102,8 @@ impl Tree {
     fn warn_of(&self, covered: &Covered, errors: &mut LoadErrors) {
         self.tell(covered.rule, errors, |report, at, subject| {
             let place = self.place_of(covered.by, report.file);
-            let message = format!("no value comes here: the wildcard {place} matches them all");
+            let message =
+                format!("this rule is never used: the wildcard {place} matches all its values");
             report.warn(at, format!("{subject}{message}"));
         });
     }
@@ -186,7 +187,7 @@ impl Reader<'_, '_, '_> {
         let (key, value) = names.map_or(("", ""), |names| (names.key, names.value));
         let wildcard = value.contains('*');
         if key.contains('*') && names.is_some() {
-            let message = "a * in a key stands for itself; wildcards stand in value";
+            let message = "a * in a key has no special meaning; wildcards belong in value";
             self.report.warn(fields.at("key"), format!("{}{message}", fields.subject));
         }
         if shares && !wildcard && names.is_some() {
@@ -195,7 +196,7 @@ impl Reader<'_, '_, '_> {
         }
         let hashes = self.flag(fields, "hash_values");
         if hashes && !wildcard && !value.is_empty() {
-            let message = "hash_values does nothing beside a value that stands here";
+            let message = "hash_values does nothing beside a value";
             self.report.warn(fields.at("hash_values"), format!("{}{message}", fields.subject));
         }
         let hashes = hashes && (wildcard || value.is_empty());
@@ -210,7 +211,7 @@ impl Reader<'_, '_, '_> {
         let message = match refused {
             Refused::Duplicate(earlier) => {
                 let place = self.tree.place_of(earlier, self.report.file);
-                format!("the rule {place} matches the same; keep one of them")
+                format!("the rule {place} matches the same values; keep one of them")
             }
             Refused::TooMany => {
                 format!("more than {WILDCARDS_MAX} wildcards for one key; use exact values")

@@ -66,7 +66,7 @@ impl Draft {
         for (rule, location) in self.tree.rules.iter().zip(&self.tree.locations) {
             for missing in rule.replaces().filter(|name| !names.contains(name)) {
                 let message = format!(
-                    "{}replaces {}, which is the name of no limit of this domain",
+                    "{}replaces {}, but no limit of this domain has that name",
                     Subject::Limit(rule.path()),
                     quoted(missing)
                 );

@@ -109,7 +109,7 @@ impl<'n, 'a> Fields<'n, 'a> {
         match self.text(name, report)? {
             Some(text) if text.len() > bytes_max => {
                 let length = text.len();
-                let message = format!("{name} of {length} bytes is over the most, {bytes_max}");
+                let message = format!("{name} of {length} bytes is over the maximum, {bytes_max}");
                 Err(self.refuse(self.at(name), message, report))
             }
             text => Ok(text),
@@ -211,7 +211,9 @@ fn whole(text: &str) -> Result<u64, String> {
     if digits.len() > 1 && digits.starts_with('0') {
         return Err(format!("{} has a leading zero; write it without", shortened(text)));
     }
-    digits.parse().map_err(|_too_large| format!("{} is over the most, {HITS_MAX}", shortened(text)))
+    digits
+        .parse()
+        .map_err(|_too_large| format!("{} is over the maximum, {HITS_MAX}", shortened(text)))
 }
 
 /// The spellings of YAML 1.1, for files that envoyproxy/ratelimit accepts.

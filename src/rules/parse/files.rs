@@ -101,7 +101,7 @@ fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
     match paths.len() {
         0 => Err("no *.yaml or *.yml in this folder".into()),
         1..=FILES_MAX => Ok(paths),
-        more => Err(format!("{more} limits files are over the most, {FILES_MAX}")),
+        more => Err(format!("{more} limits files are over the maximum, {FILES_MAX}")),
     }
 }
 
@@ -122,7 +122,7 @@ fn read_file(file: PathBuf, errors: &mut LoadErrors) -> Option<(PathBuf, String)
         Ok(bytes) => bytes,
         Err(error) => {
             let message = if error.kind() == ErrorKind::FileTooLarge {
-                format!("larger than the most, {FILE_BYTES_MAX} bytes")
+                format!("larger than the maximum, {FILE_BYTES_MAX} bytes")
             } else {
                 unreadable(error)
             };

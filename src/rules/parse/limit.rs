@@ -55,17 +55,17 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
     };
     let subject = Subject::Limit(path);
     if node.is_null() {
-        let message = "rate_limit is empty and exempts; leave it out, or give it a limit";
+        let message = "rate_limit is empty, so the rule exempts; remove it or add a limit";
         report.warn(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
     }
     if nodes.is_empty() {
-        let message = "rate_limit is empty; leave it out to exempt, or give it a limit";
+        let message = "rate_limit is empty; remove it to exempt, or add a limit";
         report.add(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
     }
     if nodes.len() > RULE_LIMITS_MAX {
-        let message = format!("{} limits are over the most, {RULE_LIMITS_MAX}", nodes.len());
+        let message = format!("{} limits are over the maximum, {RULE_LIMITS_MAX}", nodes.len());
         report.add(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
     }
@@ -75,7 +75,7 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
             continue;
         };
         if item.limit.is_none() && nodes.len() > 1 {
-            let message = "unlimited stands beside other limits; keep it or them";
+            let message = "unlimited is set beside other limits; keep one or the other";
             report.add(node.at, format!("{subject}{message}"));
         }
         items.push(item);
@@ -146,11 +146,10 @@ fn refuse_beside_unlimited(
         let is_empty =
             matches!(&field.value.content, Content::Scalar(text) if text.text.is_empty());
         if IDLE_BESIDE_UNLIMITED.contains(&other) || other == "unit" && is_empty {
-            let message =
-                format!("{}{other} stands beside unlimited and does nothing", fields.subject);
+            let message = format!("{}{other} does nothing beside unlimited", fields.subject);
             report.warn(field.at, message);
         } else if KEYS.contains(&other) && !["unlimited", "name", "replaces"].contains(&other) {
-            let message = format!("{other} stands beside unlimited; keep one of them");
+            let message = format!("{other} is set beside unlimited; keep one of them");
             result = Err(fields.refuse(field.at, message, report));
         }
     }
@@ -165,7 +164,7 @@ fn name<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Given<&'n str> 
         return Ok(None);
     }
     let wrong = if name.len() > NAME_BYTES_MAX {
-        format!("name of {} bytes is over the most, {NAME_BYTES_MAX}", name.len())
+        format!("name of {} bytes is over the maximum, {NAME_BYTES_MAX}", name.len())
     } else if name.chars().any(char::is_control) {
         format!("name {} has control characters", quoted(name))
     } else {
@@ -186,7 +185,7 @@ fn replaces(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Box<[Box
     };
     if nodes.len() > REPLACES_MAX {
         let message =
-            format!("replaces names {}, which is over the most, {REPLACES_MAX}", nodes.len());
+            format!("replaces names {}, which is over the maximum, {REPLACES_MAX}", nodes.len());
         return Err(fields.refuse(field.value.at, message, report));
     }
     let names: Vec<_> = nodes.iter().map(|node| replaced(node, fields, report)).collect();
@@ -218,7 +217,7 @@ fn refuse_itself(
     match name.filter(|name| replaces.iter().any(|replaced| **replaced == **name)) {
         None => Ok(()),
         Some(name) => {
-            let message = format!("replaces {}, which is its own name", quoted(name));
+            let message = format!("replaces {}, its own name", quoted(name));
             Err(fields.refuse(fields.at("replaces"), message, report))
         }
     }

@@ -23,7 +23,7 @@ pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<St
     let metadata = mapping(entries);
     let length = prost::Message::encoded_len(&metadata);
     if length > BYTES_MAX {
-        let message = format!("metadata of {length} bytes is over the most, {BYTES_MAX}");
+        let message = format!("metadata of {length} bytes is over the maximum, {BYTES_MAX}");
         return Err(fields.refuse(field.value.at, message, report));
     }
     Ok(Some(metadata))

@@ -102,11 +102,15 @@ fn hits(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Reporte
     match limit?.or(other?) {
         Some(hits) => Ok(hits),
         None if fields.get("unit").is_some() => {
-            let message = "requests_per_unit is missing, which is 0: no request passes";
+            let message = "requests_per_unit is missing and counts as 0: no request passes";
             report.warn(fields.at, format!("{}{message}", fields.subject));
             Ok(0)
         }
-        None => Err(fields.refuse(fields.at, "limit is missing; it is the hits a period", report)),
+        None => Err(fields.refuse(
+            fields.at,
+            "limit is missing; it is the number of hits per period",
+            report,
+        )),
     }
 }
 
@@ -156,7 +160,7 @@ fn times(unit_ms: Option<u64>, fields: &Fields<'_, '_>, report: &mut Report<'_>)
     };
     let period_ms = unit_ms.map(|ms| ms.checked_mul(times));
     let wrong = match period_ms {
-        None => "stands without unit; leave it out".to_owned(),
+        None => "is set without unit; leave it out".to_owned(),
         Some(Some(1..=PERIOD_MAX_MS)) => return Ok(period_ms.flatten()),
         Some(_) => format!("{times} makes a period that is not from 1ms to 36500d"),
     };
@@ -195,6 +199,6 @@ fn refuse_both(
         return Ok(());
     };
     let (first, second_name) = (&first.name.text, &second.name.text);
-    let message = format!("{second_name} says the same as {first}; keep one of them");
+    let message = format!("{second_name} is another name of {first}; keep one of them");
     Err(fields.refuse(second.at, message, report))
 }

@@ -129,12 +129,12 @@ impl<'a> Builder<'a, '_, '_> {
 
     fn alias(&mut self, at: Position, anchor: usize) -> Result<(), Fatal> {
         let Some(node) = self.anchors.get(&anchor) else {
-            return Err((at, "an alias inside the very node that it names".into()));
+            return Err((at, "an alias inside the node that it refers to".into()));
         };
         let node = Rc::clone(node);
         self.alias_nodes = self.alias_nodes.saturating_add(node.weight);
         if self.alias_nodes > ALIAS_NODES_MAX {
-            return Err((at, format!("aliases stand for more than {ALIAS_NODES_MAX} nodes")));
+            return Err((at, format!("aliases expand to more than {ALIAS_NODES_MAX} nodes")));
         }
         self.place(node);
         Ok(())

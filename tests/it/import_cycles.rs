@@ -1,4 +1,4 @@
-//! No files that import each other in a circle, in the folders that have none so far.
+//! Fails on files that import each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,11 +7,11 @@ use std::path::Path;
 /// A file `F.rs` with its folder `F`.
 const WITHOUT_CIRCLES: [&str; 2] = ["src/rules/parse", "src/command/migrate"];
 
-/// The modules that each module imports from.
+/// The imports of each module.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn no_files_import_each_other_in_a_circle() {
+fn no_files_import_each_other_in_a_cycle() {
     for top in WITHOUT_CIRCLES {
         let imports = imports(&modules(top));
         assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 5, "{top}: no imports found");
@@ -23,7 +23,7 @@ fn no_files_import_each_other_in_a_circle() {
 }
 
 #[test]
-fn imports_are_found_in_all_their_spellings() {
+fn imports_are_found_in_every_syntax() {
     let sources = [
         ("a", "mod b;\nuse b::One;\nuse std::fmt;\n"),
         ("a::b", "use super::c::{self, d::Two};\n    use super::a::Inner;\n"),
@@ -41,7 +41,7 @@ fn imports_are_found_in_all_their_spellings() {
     assert!(way(&found, "a", "a", &mut BTreeSet::new()).is_none());
 }
 
-/// The text of a module and all below it, by their path from the crate.
+/// The text of a module and of all modules below it, by path from the crate.
 fn modules(top: &str) -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut left = vec![root.join(top).with_extension("rs"), root.join(top)];
@@ -92,7 +92,7 @@ fn spelled_out(path: &str) -> Vec<String> {
     parts.flat_map(|part| spelled_out(part)).map(|part| format!("{before}{part}")).collect()
 }
 
-/// The module that a path names, or one in it.
+/// The module that a path names, or that contains the named item.
 fn resolved(module: &str, path: &str, modules: &BTreeMap<String, String>) -> Option<String> {
     let mut base: Vec<&str> = module.split("::").collect();
     let mut words: Vec<&str> = path.split("::").collect();
@@ -109,7 +109,7 @@ fn resolved(module: &str, path: &str, modules: &BTreeMap<String, String>) -> Opt
     found.find(|found| modules.contains_key(found))
 }
 
-/// The modules on a way along imports.
+/// The modules on a path along imports.
 fn way<'a>(
     imports: &'a Imports,
     from: &str,
