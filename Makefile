@@ -1,13 +1,13 @@
-# Words that people and CI type. `make` alone lists them.
+# Targets for people and CI. `make` without a target lists them.
 
-# Tools that no package manager pins for us; see tests/tools/servers.txt for the others.
+# Tools that no package manager pins; see tests/tools/servers.txt for the others.
 CARGO_DENY_VERSION = 0.20.2
 CARGO_FUZZ_VERSION = 0.13.2
 
-# Seconds for each fuzz target.
+# Seconds per fuzz target.
 FUZZ_SECONDS ?= 60
 
-# How often to measure each load of the bench, and for how many seconds.
+# The number of measurements of each load of the bench, and their duration in seconds.
 BENCH_ROUNDS ?= 5
 BENCH_SECONDS ?= 2
 
@@ -20,12 +20,12 @@ SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# What a newcomer types next, in another terminal.
+# The next command for a newcomer, in another terminal.
 TRY = target/release/tidegate query --domain edge user_id=42 ip=203.0.113.9 api=/search everyone=
 
-run: ## Serve the example limits from memory; needs nothing but Rust.
+run: ## Serve the example limits from memory; requires only Rust.
 	cargo build --release
-	@echo "once it runs, ask it in another terminal: $(TRY)"
+	@echo "once it runs, try this in another terminal: $(TRY)"
 	target/release/tidegate serve --limits deploy/example/limits.yaml
 
 test: ## Install the servers that the tests need, then run all tests.
@@ -45,36 +45,36 @@ lint: ## Check format, lints, docs, scripts, the container file, dependencies an
 fmt: ## Format the Rust code.
 	cargo fmt --all
 
-# Dependencies as `cargo test` builds them, so that only Tidegate is compiled again.
+# Uses the dependencies that `cargo test` built, so that only Tidegate is compiled again.
 COUNTS = tests/tools/install-servers valgrind && \
 	cargo test --config tests/bench/counts/profile.toml --bench counts --
 
-counts: ## Count the instructions of each step of a request; over 3 % more than recorded fail.
+counts: ## Count the instructions of each step of a request; fails if a step takes over 3 % more than recorded.
 	$(COUNTS) compare
 
 counts-write: ## Record the instructions of each step: writes tests/bench/counts/counts.txt
 	$(COUNTS) write
 
-# BENCH_ADDR=name=host:port[=pid] measures other services too, several by comma.
+# BENCH_ADDR=name=host:port[=pid] measures further services, separated by commas.
 export BENCH_ROUNDS BENCH_SECONDS BENCH_ADDR
 
-bench: ## Measure what a request costs in BENCH_ROUNDS (5) of BENCH_SECONDS (2); writes docs/performance.*
+bench: ## Measure the cost of a request in BENCH_ROUNDS (5) of BENCH_SECONDS (2); writes docs/performance.*
 	tests/tools/install-servers redis-7.0
 	cargo bench --bench service
 
-# The tests of `make test`, one by one and by the release build, for their figures.
+# Tests of `make test`, run one by one with the release build, for their figures.
 FAULTS = faults:: cluster::a_slot cluster::a_lost cluster::half_moved::a_reshard
 
-faults: ## Put a load through every fault of Redis and print what came of it as a table.
+faults: ## Run a load through every fault of Redis and print the results as a table.
 	tests/tools/install-servers redis-7.0 valkey-9.1 redis-6.2
 	@echo '| fault | requests | p99.9 of the answers | Redis decides again after |'
 	@echo '| --- | --- | --- | --- |'
 	@cargo test --release --test it -- --test-threads 1 --nocapture $(FAULTS) 2>&1 | grep -o '| [^|]* | [0-9]* | .*|$$'
 
-# cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP lets the stable compiler take them. The code
+# cargo-fuzz uses nightly flags; RUSTC_BOOTSTRAP makes the stable compiler accept them. The code
 # has no unsafe block, so an address sanitizer would only make the search slower. The release profile's
-# optimization over crates would drop counters of coverage. The first folder takes what the fuzzer
-# finds, further ones are seeds.
+# link-time optimization would remove coverage counters. The first folder receives the inputs that
+# the fuzzer finds, further ones are seeds.
 FUZZ = RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" \
 	cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none
 FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
@@ -83,8 +83,8 @@ dashboard: ## Draw the dashboard of a service under load: writes docs/dashboard.
 	tests/tools/install-servers redis-7.0 prometheus redis-exporter
 	TIDEGATE_DRAW_DASHBOARD=docs/dashboard.svg cargo test --test it every_query_of_the_dashboard
 
-plots: ## Draw what each algorithm admits of the same traffic: writes docs/algorithms.*
-	TIDEGATE_DRAW_PLOTS=yes cargo test --test it the_plots_are_what_simulate_says
+plots: ## Draw the requests that each algorithm admits of the same traffic: writes docs/algorithms.*
+	TIDEGATE_DRAW_PLOTS=yes cargo test --test it the_plots_equal_the_results_of_simulate
 
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
 	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request tests/fuzz/corpus/golden

@@ -1,4 +1,5 @@
-//! Compiles `proto/` without a system protoc, and joins `lua/` into the one script that Redis runs.
+//! Compiles `proto/` without a system protoc, and joins the files of `lua/` into the one script
+//! that Redis runs.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -13,8 +14,8 @@ const PROTOS: [&str; 3] = [
     "envoy/service/ratelimit/v3/rls.proto",
 ];
 
-/// The script's parts: those of sections, which stand where others name them, then those that stand
-/// in it in this order.
+/// The files of the script: first the ones made of named sections, then the ones that are included
+/// whole, in this order.
 const LUA_PARTS: [&str; 10] = [
     "fixed_window.lua",
     "bucket.lua",
@@ -28,7 +29,8 @@ const LUA_PARTS: [&str; 10] = [
     "decide.lua",
 ];
 
-/// Before the name of a section: `--@ read` begins one, `--@ bucket.read` stands for it.
+/// Marks sections: `--@ read` begins the section `read`, and `--@ bucket.read` includes that
+/// section of `bucket`.
 const SECTION: &str = "--@ ";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -46,8 +48,8 @@ fn compile_protos(out: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Redis makes all functions, tables and variables of a script anew in every run. So the script calls no
-/// function for what every row of every run needs, and constants stand where they are used.
+/// Redis creates all functions, tables and variables of a script again in each run. So the script
+/// has no functions for code that runs for every row, and constants are inlined.
 fn join_script(out: &Path) -> Result<(), Box<dyn Error>> {
     let mut script = Script::default();
     for file in LUA_PARTS {
@@ -68,7 +70,7 @@ struct Script {
 }
 
 impl Script {
-    /// Takes a part up, without what only readers of `lua/` need: comments and blank lines.
+    /// Adds a file, without comments and blank lines.
     fn add(&mut self, part: &str, text: &str) {
         let mut section = None;
         for line in text.lines().map(str::trim) {

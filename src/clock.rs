@@ -1,17 +1,22 @@
-//! The clocks of the machine, and one that tests can turn. No other file reads a clock.
+//! The clocks of the machine, and a clock that tests set. No other file reads a clock.
+//!
+//! Wall-clock time ([`Clock`]) decides and is stored in Redis, where several replicas compare it.
+//! Monotonic time ([`uptime_us`], [`Stopwatch`]) measures durations inside the process, because an
+//! operator or NTP can step the wall clock. A request reads the wall clock once and passes the
+//! value on: a second read within one decision could give a different window.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The latest moment that a state can hold: milliseconds since the epoch in 6 bytes, less the
+/// The latest moment that a stored state can hold, in ms since the epoch: 6 bytes, minus the
 /// longest period.
 pub const MOMENT_MAX_MS: u64 = 1 << 47;
 
 /// A source of milliseconds since the Unix epoch.
 pub trait Clock: Debug + Send + Sync {
-    /// Now; at most [`MOMENT_MAX_MS`].
+    /// The current time, at most [`MOMENT_MAX_MS`].
     fn now_ms(&self) -> u64;
 }
 
@@ -28,7 +33,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests. It shows the time that it was set to.
+/// A clock for tests. It shows the time that it was last set to.
 #[derive(Clone, Debug, Default)]
 pub struct FakeClock(Arc<AtomicU64>);
 
@@ -38,7 +43,7 @@ impl FakeClock {
         Self(Arc::new(AtomicU64::new(now_ms)))
     }
 
-    /// Sets the clock, forwards or back.
+    /// Sets the clock, forward or back.
     pub fn set(&self, now_ms: u64) {
         self.0.store(now_ms, Ordering::Relaxed);
     }
@@ -57,14 +62,14 @@ pub fn moment(at_ms: u64) -> String {
     prost_types::Timestamp { seconds: (at_ms / 1_000) as i64, nanos }.to_string()
 }
 
-/// Microseconds on a monotonic clock, which steps of the wall clock do not affect.
+/// Microseconds of a monotonic clock, which steps of the wall clock do not affect.
 #[allow(clippy::disallowed_methods)] // this is the clock
 pub fn uptime_us() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock, for spans that are compared with those of other machines.
+/// The wall clock, for trace spans, which are compared with those of other machines.
 #[allow(clippy::disallowed_methods)] // this is the clock
 pub fn wall_time() -> SystemTime {
     SystemTime::now()

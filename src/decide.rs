@@ -29,7 +29,7 @@ pub struct CounterRequest {
     /// At most [`crate::limit::HITS_MAX`]. 0 takes none and is tested as one, but for a refund, which
     /// is never rejected.
     pub hits: u64,
-    /// What happens with the hits.
+    /// Whether the hits are taken, peeked or given back.
     pub mode: Mode,
     /// What the limit does to the request where the hits do not fit.
     pub enforcement: Enforcement,

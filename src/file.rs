@@ -1,4 +1,8 @@
-//! Files that are read again while the service runs: whatever stands in their place, reading ends.
+//! Bounded reads of files that may be replaced at any moment while the service runs.
+//!
+//! A path from a flag can be replaced by a pipe, a folder or a huge file. Reading must neither
+//! block nor use unbounded memory, so files are opened without blocking, checked to be regular, and
+//! read up to a maximum.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -7,15 +11,15 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// What a file holds.
+/// The contents of a file.
 ///
 /// # Errors
-/// It cannot be read, is longer than `bytes_max` ([`ErrorKind::FileTooLarge`]), or is none: a pipe
-/// would let its reader wait for ever.
+/// It cannot be read, is longer than `bytes_max` ([`ErrorKind::FileTooLarge`]), or is not a regular
+/// file: a pipe would block its reader for ever.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("is no file, but a folder, a pipe or a device"));
+        return Err(io::Error::other("is not a file, but a folder, a pipe or a device"));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -26,12 +30,12 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens whatever is at the path for reading, without waiting.
+/// Opens a path of any kind for reading, without blocking.
 ///
 /// # Errors
 /// It cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    // Without it, opening a pipe waits for a writer.
+    // Without `O_NONBLOCK`, opening a pipe waits for a writer.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
@@ -45,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_are_read_and_no_more_of_them_than_is_allowed() {
+    fn only_regular_files_are_read_up_to_the_maximum() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "12345").unwrap();

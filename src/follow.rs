@@ -1,25 +1,27 @@
 //! Follows files that change while the service runs: limits, certificates and their keys.
 //!
-//! A [`Follower`] polls. Each look takes the metadata of every followed file, through symlinks. When
-//! a look differs from the one before, further looks follow quickly, and the files are read once they
-//! stand still. Contents are then compared by hash, so that a file that is only touched changes
-//! nothing. `debounce` decides all this and does no IO; `look` reads the metadata.
+//! A [`Follower`] polls. Each poll reads the metadata of every followed file, through symlinks.
+//! When a poll differs from the one before, further polls follow quickly, and the files are read
+//! once their metadata stays the same. Contents are then compared by hash, so that a file that is
+//! only touched changes nothing. `debounce` makes these decisions and does no IO; `metadata` reads
+//! the metadata.
 //!
-//! Polling alone finds every kind of change on every file system: writes in place, renames, swapped
-//! symlinks, ConfigMaps, folders that are removed and made again, network mounts. It does not show
-//! that a program still has a file open for writing and only pauses; `writers` asks inotify for
-//! that. Where inotify is silent (network mounts), a file is read when it stands still.
+//! Polling alone detects every kind of change on every file system: writes in place, renames,
+//! swapped symlinks, ConfigMaps, folders that are removed and created again, network mounts. It
+//! does not show that a program still has a file open for writing and only pauses; `writers` uses
+//! inotify for that. Where inotify reports nothing (network mounts), a file is read when its
+//! metadata stays the same.
 //!
-//! A follower works on the thread that calls [`Follower::next`], one for each set of files: a mount
-//! that hangs delays its own files only. No lock is held during IO, so neither the serving threads
-//! nor the end of the process wait for it. Files that cannot be read are read again after a while;
-//! the caller hears of the failure once.
+//! A follower works on the thread that calls [`Follower::next`], one per set of files: a mount that
+//! hangs delays its own files only. No lock is held during IO, so neither the serving threads nor
+//! the end of the process wait for it. Files that cannot be read are retried; the caller gets the
+//! failure once.
 //!
-//! Not here: the password of Redis is read for each connection, and the secret of stored keys once,
-//! for a new one renames every counter.
+//! Not followed: the password of Redis, which is read for each connection, and the secret of stored
+//! keys, because a new one would rename every counter.
 
 mod debounce;
-mod look;
+mod metadata;
 mod writers;
 
 use std::path::PathBuf;
@@ -31,26 +33,26 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::Stopwatch;
 use debounce::{Debounce, Observation, Step};
-use look::Look;
+use metadata::FilesState;
 use writers::Writers;
 
-/// Files to follow.
+/// A set of files to follow.
 pub(crate) trait Source {
-    /// What a reading gives: contents, or why there are none.
+    /// The result of a read: contents, or the reason why there are none.
     type Contents;
 
-    /// The files and folders to look at now, missing ones too. A folder counts as changed when another
-    /// one takes its place; its files must be listed themselves.
+    /// The files and folders to poll now, including missing ones. A folder counts as changed when
+    /// another one replaces it; its files must be listed separately.
     fn paths(&self) -> Vec<PathBuf>;
 
     /// Reads the files.
     fn read(&self) -> Self::Contents;
 
-    /// Tells contents apart.
+    /// Identifies contents, to detect changes.
     fn fingerprint(contents: &Self::Contents) -> Fingerprint;
 }
 
-/// A hash of contents, kept in their place.
+/// A hash of contents, stored instead of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     hash: [u8; 32],
@@ -58,12 +60,12 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of files that were all read.
+    /// For files that were all read.
     pub(crate) fn complete<'c>(contents: impl IntoIterator<Item = &'c [u8]>) -> Self {
         Self { hash: hash(contents), is_complete: true }
     }
 
-    /// Of files of which some could not be read, with the errors among the contents. They are read
+    /// For files of which some could not be read, with the errors among the contents. They are read
     /// again although nothing seems to change: the cause may lie outside the files.
     pub(crate) fn incomplete<'c>(contents: impl IntoIterator<Item = &'c [u8]>) -> Self {
         Self { hash: hash(contents), is_complete: false }
@@ -87,15 +89,15 @@ pub(crate) struct Follower<S> {
     writers: Writers,
     clock: Stopwatch,
     seen: Fingerprint,
-    /// A reading was asked for and not done yet.
+    /// A read was requested and not done yet.
     is_forced: bool,
     wait: Duration,
 }
 
-/// What a look at the files led to.
+/// The result of a poll.
 #[derive(Debug)]
 pub(crate) enum Next<C> {
-    /// The files were read: they have other contents, or a reading was asked for.
+    /// The files were read: their contents changed, or a read was requested.
     Read(C),
     /// Nothing to do.
     Unchanged,
@@ -104,7 +106,8 @@ pub(crate) enum Next<C> {
 }
 
 impl<S: Source> Follower<S> {
-    /// Follows files whose contents were read before. They are read when they stand still for `still`.
+    /// Follows files whose contents have been read. They are read again after no change for
+    /// `still`.
     pub(crate) fn new(source: S, seen: Fingerprint, still: Duration) -> Self {
         Self {
             source,
@@ -118,12 +121,12 @@ impl<S: Source> Follower<S> {
         }
     }
 
-    /// Asks for readings and stops the follower, from any thread.
+    /// A handle that requests reads and stops the follower, from any thread.
     pub(crate) fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Waits until the next look is due, and looks.
+    /// Waits until the next poll is due, and polls.
     pub(crate) fn next(&mut self) -> Next<S::Contents> {
         match self.control.wait(self.wait) {
             Some(Signal::Stop) => return Next::Stopped,
@@ -140,12 +143,12 @@ impl<S: Source> Follower<S> {
 
     fn observe(&mut self) -> Observation {
         let watch = Stopwatch::start();
-        let look = Look::at(self.source.paths());
-        if look != *self.debounce.last_look() {
-            self.writers.follow(look.paths());
+        let state = FilesState::at(self.source.paths());
+        if state != *self.debounce.last_state() {
+            self.writers.follow(state.paths());
         }
         let is_open = self.writers.any();
-        Observation { look, is_open, took: watch.elapsed() }
+        Observation { state, is_open, took: watch.elapsed() }
     }
 
     fn read(&mut self) -> Next<S::Contents> {
@@ -176,7 +179,7 @@ struct Signals {
     raised: Condvar,
 }
 
-/// The later one counts where both were raised.
+/// If both are raised, the later one in this list wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Signal {
     Read,
@@ -184,12 +187,12 @@ enum Signal {
 }
 
 impl Control {
-    /// Reads the files now, whether or not they have changed.
+    /// Reads the files now, even if they have not changed.
     pub fn read_now(&self) {
         self.raise(Signal::Read);
     }
 
-    /// Stops the follower; a look that has begun is not waited for.
+    /// Stops the follower; a poll in progress is not awaited.
     pub fn stop(&self) {
         self.raise(Signal::Stop);
     }
@@ -200,7 +203,7 @@ impl Control {
         self.0.raised.notify_all();
     }
 
-    /// Takes the signal once there is one; `None` after `time`.
+    /// Takes the signal, waiting for one; `None` after `time`.
     fn wait(&self, time: Duration) -> Option<Signal> {
         let mut raised = self.0.signal.lock();
         self.0.raised.wait_while_for(&mut raised, |raised| raised.is_none(), time);

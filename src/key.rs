@@ -1,15 +1,15 @@
-//! The one place that spells a stored key.
+//! Builds stored keys. No other file formats one.
 //!
-//! `tg:{edge}:tenant=acme,path=/login:log:1h`: the hash tag, the path of entries, the algorithm
-//! and the period. The tag is the domain, or with `slot_by` the domain and those entries:
+//! `tg:{edge}:tenant=acme,path=/login:log:1h`: the hash tag, the path of entries, the algorithm and
+//! the period. The tag is the domain, or with `slot_by` the domain and those entries:
 //! `{edge,tenant=acme}`. Reading from the left, the tag ends at the first `}`; from the right,
-//! period and algorithm hold no `:`; so the path between them may hold one. Inside a path, the
-//! bytes that separate (`,` and `=` in an entry's key), braces, `%`, `#`, spaces and controls are
-//! written as `%XX`. What is longer than 128 bytes is written as `#` and the first 128 bits of
-//! its SHA-256, which nobody can steer into another's counter; so is a path of over 1,024 bytes.
-//! Where all values of a wildcard share one counter, `#` and the wildcard stand for the value.
-//! Under a secret (`--key-secret-file`) every other value is written as `#` and the first 128 bits of
-//! an HMAC-SHA-256.
+//! period and algorithm contain no `:`; so the path between them may contain one. In a path,
+//! separators (`,` and `=` in an entry's key), braces, `%`, `#`, spaces and control characters are
+//! written as `%XX`. A text longer than 128 bytes is written as `#` and the first 128 bits of its
+//! SHA-256, so that callers cannot cause collisions; the same applies to a path of over 1,024
+//! bytes. If all values of a wildcard share one counter, `#` and the wildcard replace the value.
+//! Under a secret (`--key-secret-file`) every other value is written as `#` and the first 128 bits
+//! of an HMAC-SHA-256.
 
 mod group;
 mod hash;
@@ -27,16 +27,16 @@ use self::hash::HASHER;
 pub use self::secret::KeySecret;
 pub use self::suffix::KeySuffix;
 
-/// The longest text that stands in a key as it is.
+/// The longest text that is written unhashed.
 const READABLE_MAX: usize = 128;
 
-/// The longest path that stands in a key as it is.
+/// The longest path that is written unhashed.
 const PATH_MAX: usize = 1_024;
 
-/// Keys of no more bytes need no allocation of their own.
+/// Keys up to this length need no heap allocation.
 const INLINE_BYTES: usize = 64;
 
-/// The bytes that name one counter, their name in this process, and the group of the counter.
+/// The bytes that name one counter, their hash in this process, and the group of the counter.
 #[derive(Clone)]
 pub struct Key {
     hash: u128,
@@ -44,17 +44,17 @@ pub struct Key {
     group: Group,
 }
 
-/// What the keys of one process have in common.
+/// The settings that all keys of one process share.
 #[derive(Clone, Debug)]
 pub struct KeyFormat {
-    /// What they begin with: `tg`, or what a replay chose.
+    /// The prefix: `tg`, or the prefix of a replay.
     pub prefix: String,
-    /// What values are hashed under; without one they stand as they are.
+    /// The secret under which values are hashed; without one they are readable.
     pub secret: Option<KeySecret>,
 }
 
-/// What stands before the path in the keys of one domain, spelled once, when its rules load; and
-/// what values are hashed under.
+/// The part before the path, which all keys of one domain share, and the secret. Formatted once,
+/// when the rules load.
 #[derive(Clone, Debug)]
 pub struct KeyPrefix {
     bytes: Box<[u8]>,
@@ -62,14 +62,14 @@ pub struct KeyPrefix {
 }
 
 impl KeyFormat {
-    /// Keys that begin with `prefix`, of values as they are.
+    /// A format with this prefix and readable values.
     pub fn readable(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), secret: None }
     }
 }
 
 impl KeyPrefix {
-    /// The head of a domain's keys.
+    /// The prefix of a domain's keys.
     pub fn of(spelling: &KeyFormat, domain: &str) -> Self {
         let mut head = Buffer::from_slice(spelling.prefix.as_bytes());
         head.extend_from_slice(b":{");
@@ -78,16 +78,16 @@ impl KeyPrefix {
     }
 }
 
-/// What a counter counts: the parts that a key is spelled from.
+/// The parts of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyParts<'a, E> {
     /// Prefix, domain and secret.
     pub head: &'a KeyPrefix,
-    /// Entries whose values choose the slot, where the path has all of them.
+    /// Entries whose values choose the slot, if the path has all of them.
     pub slot_by: &'a [String],
-    /// The path of entries asked about, (key, value) in order.
+    /// The path of entries, (key, value) in order.
     pub entries: E,
-    /// By place in the path: the wildcard that stands for every value.
+    /// By position in the path: the wildcard that replaces every value.
     pub shared: &'a [Option<Box<str>>],
     /// The limit's algorithm and period.
     pub tail: &'a KeySuffix,
@@ -102,7 +102,7 @@ impl<E> KeyParts<'_, E> {
 type Buffer = SmallVec<[u8; INLINE_BYTES]>;
 
 impl Key {
-    /// Spells the key of a counter.
+    /// Builds the key of a counter.
     pub fn of<'a, E>(counter: &KeyParts<'a, E>) -> Self
     where
         E: Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -117,13 +117,13 @@ impl Key {
         Self::of_bytes(key)
     }
 
-    /// The key of these bytes, as [`Key::of`] spelled them.
+    /// The key with these bytes, as built by [`Key::of`].
     pub(crate) fn of_bytes(bytes: impl Into<SmallVec<[u8; INLINE_BYTES]>>) -> Self {
         let bytes = bytes.into();
         Self { hash: HASHER.hash(&bytes).into(), bytes, group: Group::default() }
     }
 
-    /// The same key, of a counter in `group`.
+    /// The same key, with the counter in `group`.
     #[must_use]
     pub fn in_group(self, group: Group) -> Self {
         Self { group, ..self }
@@ -139,14 +139,15 @@ impl Key {
         &self.bytes
     }
 
-    /// The key's name in this process: 128 bits of SipHash under a random key, so that a billion
-    /// counters have two of one name with a probability of 10^-21, and no caller can raise it.
+    /// Identifies the key in this process: 128 bits of SipHash under a random key. Among a billion
+    /// counters two collide with a probability of 10^-21, and callers cannot raise it.
     pub const fn hash(&self) -> u128 {
         self.hash
     }
 }
 
-/// The bytes alone name a counter: a limit that a request brings can name one of a configured limit.
+/// Only the bytes name a counter: a limit from a request may name the counter of a configured
+/// limit.
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash && self.bytes == other.bytes
@@ -161,7 +162,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The entries that choose the slot, where the path has all of them.
+/// Appends the entries that choose the slot, if the path has all of them.
 fn push_slot<'a, E>(key: &mut Buffer, counter: &KeyParts<'a, E>)
 where
     E: Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -175,8 +176,8 @@ where
     }
 }
 
-/// The entries; a path too long for a key as `#` and its hash, which no path as it is looks like,
-/// for that has a `=`.
+/// Appends the entries. A path too long for a key is written as `#` and its hash, which cannot
+/// equal a readable path, because those contain `=`.
 fn push_path<'a, E>(key: &mut Buffer, counter: &KeyParts<'a, E>)
 where
     E: Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -195,7 +196,7 @@ where
     }
 }
 
-/// The entry at a place of the path.
+/// Appends the entry at one position of the path.
 fn push_entry<E>(
     key: &mut Buffer,
     (name, value): (&str, &str),
@@ -208,14 +209,14 @@ fn push_entry<E>(
         (None, None) => push_text(key, value, false),
         (None, Some(secret)) => push_hex(key, &secret.hash(name, value)),
         (Some(wildcard), _) => {
-            // No value begins so: of values only hashes have a `#`, and they have no star.
+            // No value starts with `#*`: only hashes start with `#`, and they contain no star.
             key.push(b'#');
             push_text(key, wildcard, false);
         }
     }
 }
 
-/// Bytes that never stand in a text as they are; `=` does in values, not in names.
+/// Bytes that are always escaped; `=` is escaped in names only.
 const SEPARATES: [bool; 256] = {
     let mut separates = [false; 256];
     let mut byte = 0;
@@ -232,7 +233,7 @@ const SEPARATES: [bool; 256] = {
     separates
 };
 
-/// A text as it is, or its hash if it is too long to read.
+/// The text itself, or its hash if it is too long to read.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= READABLE_MAX {
         return text.into();
@@ -240,7 +241,7 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     hashed(text).into()
 }
 
-/// What stands for a text that is not to be read: `#` and the first 128 bits of its SHA-256.
+/// Replaces a text that must not be readable: `#` and the first 128 bits of its SHA-256.
 pub(crate) fn hashed(text: &str) -> String {
     let mut hash = Buffer::new();
     push_hash(&mut hash, text.as_bytes());

@@ -1,12 +1,12 @@
 //! Tidegate decides whether requests may pass.
 //!
-//! One request in steps: [`grpc`] receives a message; [`request`] parses it; the rules in force
-//! ([`rules`]) give the limits that it meets, and [`plan`] the counters ([`key`]) to ask; a
-//! [`store`] tests every limit and takes from all or from none, by [`decide`] and [`algorithm`] or
-//! by the same in Lua; [`service`] makes the answer and counts it ([`metrics`]).
+//! One request in steps: [`grpc`] receives a message; [`request`] parses it; the current rules
+//! ([`rules`]) give the limits that it matches, and [`plan`] the counters ([`key`]) to test; a
+//! [`store`] tests every limit and takes from all or from none, with [`decide`] and [`algorithm`]
+//! or with the same arithmetic in Lua; [`service`] makes the answer and counts it ([`metrics`]).
 //!
-//! Use goes one way, from the edges to the arithmetic: [`limit`], [`algorithm`], [`decide`] and
-//! [`key`] know no protocol, no store and no clock.
+//! Dependencies point one way, from the edges to the arithmetic: [`limit`], [`algorithm`],
+//! [`decide`] and [`key`] know no protocol, no store and no clock.
 
 pub mod algorithm;
 pub mod body;

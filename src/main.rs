@@ -1,4 +1,8 @@
 //! The program: arguments → settings → command → exit code.
+//!
+//! Every command returns a `Result` whose error is a text for people; this file prints it and
+//! chooses the exit code. It has no other logic, so that tests can run the commands of the library
+//! without a process.
 
 use std::process::ExitCode;
 
@@ -27,7 +31,7 @@ fn main() -> ExitCode {
         Command::Check(settings) => {
             match parse::load(&settings.path, settings.switches.into()) {
                 Ok(rules) => finish(check::report(&rules), 1),
-                // Each begins with its file, for whatever reads them.
+                // Each line begins with its file, so that editors and CI can link to it.
                 Err(errors) => {
                     anstream::eprintln!("{errors}");
                     ExitCode::FAILURE

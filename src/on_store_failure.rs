@@ -15,7 +15,7 @@ pub enum OnStoreFailure {
 }
 
 impl OnStoreFailure {
-    /// All, in the order in which messages list them.
+    /// All policies, in the order in which messages list them.
     pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
 
     /// The name in limits files.
@@ -28,7 +28,7 @@ impl OnStoreFailure {
         }
     }
 
-    /// The one of that name.
+    /// The policy with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
     }

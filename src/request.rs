@@ -1,8 +1,9 @@
 //! The only parser of callers' data: a message becomes a [`Request`], or an error that names the
-//! field. What is past here is within its bounds.
+//! field. Code behind it can rely on the bounds.
 //!
-//! A request is flat: one buffer holds all its text, and keys and values are places in it, so
-//! that reading a message allocates three times, however many entries it has.
+//! A request is flat: one buffer holds all its text, and keys and values are ranges in it, so that
+//! parsing a message allocates three times for any number of entries. Building the messages of
+//! `proto/` first was rejected: it allocates twice per entry.
 
 mod wire;
 
@@ -11,17 +12,17 @@ use std::fmt;
 use crate::decide::Mode;
 use crate::limit::{HITS_MAX, Limit};
 
-/// Room for the descriptors and entries of a usual request.
+/// The inline capacity for the descriptors and entries of a usual request.
 const USUAL: usize = 4;
 
-/// How much a request may bring.
+/// The maximum sizes of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Descriptors a request.
+    /// Descriptors per request.
     pub descriptors_max: usize,
-    /// Entries a descriptor.
+    /// Entries per descriptor.
     pub entries_max: usize,
-    /// Bytes a domain, key or value.
+    /// Bytes per domain, key or value.
     pub text_bytes_max: usize,
 }
 
@@ -38,14 +39,14 @@ pub struct Request {
     domain: Span,
     entries: Vec<Entry>,
     descriptors: Vec<DescriptorRange>,
-    /// Limits that it brings, by their descriptor's index.
+    /// Limits that the request brings, by descriptor index.
     limits: Vec<(usize, Limit)>,
-    /// What a descriptor takes that names no hits.
+    /// Hits for a descriptor that names none.
     hits: u64,
     mode: Mode,
 }
 
-/// A place in a request's text, which is shorter than 4 GiB.
+/// A range in a request's text, which is shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: u32,
@@ -58,10 +59,10 @@ struct Entry {
     value: Span,
 }
 
-/// What a request holds of a descriptor.
+/// The entries and options of one descriptor.
 #[derive(Clone, Debug)]
 struct DescriptorRange {
-    /// Its entries are those from here to the next descriptor's.
+    /// Its entries are those from this index to the start of the next descriptor.
     first_entry: u32,
     hits: Option<u64>,
     refund: bool,
@@ -72,11 +73,11 @@ struct DescriptorRange {
 pub struct Descriptor<'a> {
     /// Key and value, as the configuration nests them.
     pub entries: Entries<'a>,
-    /// At most [`HITS_MAX`]; 0 only asks.
+    /// At most [`HITS_MAX`]; 0 only tests.
     pub hits: u64,
-    /// What happens with the hits.
+    /// Whether the hits are taken, peeked or given back.
     pub mode: Mode,
-    /// A limit that the request brings, in place of the configured ones.
+    /// A limit that the request brings, which replaces the configured ones.
     pub limit: Option<&'a Limit>,
 }
 
@@ -87,12 +88,12 @@ pub struct Entries<'a> {
     rest: &'a [Entry],
 }
 
-/// The caller's fault.
+/// A mistake of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestError {
-    /// Where in the message.
+    /// The path of the field in the message.
     pub field: String,
-    /// What is wrong there, and what is allowed.
+    /// The mistake, and the allowed values.
     pub message: String,
 }
 
@@ -109,23 +110,23 @@ fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, 
 }
 
 impl Request {
-    /// The namespace that it asks in.
+    /// The domain, which names the rules to apply.
     pub fn domain(&self) -> &str {
         self.domain.of(&self.text)
     }
 
-    /// The dimensions asked about, at least one.
+    /// The descriptors, at least one.
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_>> {
         (0..self.descriptors.len()).map(|at| self.descriptor(at))
     }
 
-    /// Whether it only reads, and decides nothing.
+    /// Whether the request only reads state and takes nothing.
     pub fn only_reads(&self) -> bool {
         self.mode == Mode::Peek
     }
 
-    /// Whether some descriptor gives hits back and none takes any. Those of 0 hits then do not ask
-    /// for room either: a refund is never rejected.
+    /// Whether some descriptor gives hits back and none takes any. Descriptors of 0 hits then do
+    /// not test for capacity either: a refund is never rejected.
     fn only_gives_back(&self) -> bool {
         let takes = |head: &DescriptorRange| !head.refund && head.hits.unwrap_or(self.hits) > 0;
         self.mode == Mode::Take
@@ -138,7 +139,7 @@ impl Request {
         Some(&self.limits[found].1)
     }
 
-    /// One of them.
+    /// The descriptor at this index.
     pub(crate) fn descriptor(&self, at: usize) -> Descriptor<'_> {
         let place = &self.descriptors[at];
         let last =
@@ -175,7 +176,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A request in the making: what is pushed is checked against the bounds.
+/// Builds a request and checks each part against the bounds.
 #[derive(Debug)]
 pub struct RequestBuilder<'b> {
     request: Request,
@@ -183,7 +184,7 @@ pub struct RequestBuilder<'b> {
 }
 
 impl<'b> RequestBuilder<'b> {
-    /// An empty request whose text will take about `text_bytes`.
+    /// An empty request whose text will have about `text_bytes`.
     pub fn new(text_bytes: usize, bounds: &'b Bounds) -> Self {
         let request = Request {
             text: String::with_capacity(text_bytes),
@@ -197,7 +198,7 @@ impl<'b> RequestBuilder<'b> {
         Self { request, bounds }
     }
 
-    /// Names the domain.
+    /// Sets the domain.
     ///
     /// # Errors
     /// It is too long.
@@ -206,17 +207,17 @@ impl<'b> RequestBuilder<'b> {
         Ok(())
     }
 
-    /// What a descriptor takes that names no hits; 0 only asks.
+    /// Sets the hits for descriptors that name none; 0 only tests.
     pub fn hits(&mut self, hits: u64) {
         self.request.hits = hits;
     }
 
-    /// What happens with the hits of all descriptors.
+    /// Sets the mode of all descriptors.
     pub fn mode(&mut self, mode: Mode) {
         self.request.mode = mode;
     }
 
-    /// Begins the next descriptor; `hits` of its own win over the request's.
+    /// Begins the next descriptor; its own `hits` override the request's.
     ///
     /// # Errors
     /// The descriptor before is empty, or there are too many.
@@ -224,7 +225,7 @@ impl<'b> RequestBuilder<'b> {
         self.last_has_entries()?;
         if self.request.descriptors.len() >= self.bounds.descriptors_max {
             let max = self.bounds.descriptors_max;
-            return refuse("descriptors", format!("are over the most, {max}"));
+            return refuse("descriptors", format!("are over the maximum, {max}"));
         }
         let first_entry = u32::try_from(self.request.entries.len()).unwrap_or(u32::MAX);
         let place = DescriptorRange { first_entry, hits, refund: false };
@@ -232,10 +233,10 @@ impl<'b> RequestBuilder<'b> {
         Ok(())
     }
 
-    /// Adds an entry to the descriptor that was begun last.
+    /// Adds an entry to the last descriptor.
     ///
     /// # Errors
-    /// There are too many, its key is empty, or a text is too long.
+    /// There are too many entries, the key is empty, or a text is too long.
     pub fn entry(&mut self, key: &str, value: &str) -> Result<(), RequestError> {
         let at = self.request.descriptors.len().saturating_sub(1);
         let first = self.request.descriptors.last().map_or(0, DescriptorRange::first_entry);
@@ -243,7 +244,7 @@ impl<'b> RequestBuilder<'b> {
         if entry >= self.bounds.entries_max {
             let max = self.bounds.entries_max;
             let field = format!("descriptors[{at}].entries");
-            return refuse(field, format!("are over the most, {max}"));
+            return refuse(field, format!("are over the maximum, {max}"));
         }
         let name = |part: &str| format!("descriptors[{at}].entries[{entry}].{part}");
         if key.is_empty() {
@@ -255,10 +256,10 @@ impl<'b> RequestBuilder<'b> {
         Ok(())
     }
 
-    /// The request, if nothing is missing.
+    /// Returns the request if it is complete.
     ///
     /// # Errors
-    /// Names the field that is.
+    /// Names the missing field.
     pub fn finish(mut self) -> Result<Request, RequestError> {
         if self.request.domain().is_empty() {
             return refuse("domain", "must not be empty");
@@ -286,7 +287,7 @@ impl<'b> RequestBuilder<'b> {
     fn text(&mut self, text: &str, field: impl Fn() -> String) -> Result<Span, RequestError> {
         let max = self.bounds.text_bytes_max;
         if text.len() > max {
-            return refuse(field(), format!("{} bytes are over the most, {max}", text.len()));
+            return refuse(field(), format!("{} bytes are over the maximum, {max}", text.len()));
         }
         let place = |at: usize| {
             let whole = |_| RequestError { field: field(), message: "is too much text".into() };

@@ -1,15 +1,16 @@
-//! The rule set: which limits a descriptor meets.
+//! The rule set: finds the limits that apply to a descriptor.
 //!
-//! A limits file is a tree. A request's descriptor walks down it, one entry a level: at each
-//! level the exact value wins, then the wildcards in file order, then the rule for any value.
-//! The walk never turns back, and a limit counts only where the descriptor's last entry ends.
-//! What the walk finds is a [`Rule`]; a rule without limits exempts its requests.
+//! A limits file is a tree. A request's descriptor walks down it, one level per entry: at each
+//! level the exact value wins, then the wildcards in file order, then the rule for any value. The
+//! walk never backtracks, and a limit applies only to descriptors that end at its rule. The result
+//! of the walk is a [`Rule`]; a rule without limits exempts its requests.
 //!
-//! A [`RuleSet`] is an immutable snapshot: a reload makes a new one and the old one stays whole
-//! for the requests that still read it. Everything that a request needs in text (paths, names) is
-//! spelt when the set is built, so that [`Domain::find`] hashes and compares. The maps are seeded at random: callers cannot choose values that collide.
+//! A [`RuleSet`] is an immutable snapshot: a reload builds a new one, and requests in progress keep
+//! the old one. All text that a request needs (paths, names) is formatted when the set is built, so
+//! that [`Domain::find`] only hashes and compares. The maps are seeded at random: callers cannot
+//! choose values that collide.
 //!
-//! [`parse`] builds rule sets from files and reports every mistake at once. Here is no IO.
+//! [`parse`] builds rule sets from files and reports all mistakes at once. This module does no IO.
 
 mod domain;
 mod load_error;

@@ -1,16 +1,21 @@
-//! Files that hold one secret, such as a password.
+//! Files that contain one secret, such as a password.
+//!
+//! Secrets come from files and never from flags or variables, which other users of the machine and
+//! crash reports can read. One trailing line end is removed, because editors and `echo` add it.
+//! Messages name the path and never the contents.
 
 use std::path::Path;
 
 use crate::file;
 
-/// As many bytes as any secret has.
+/// The longest secret, in bytes.
 const BYTES_MAX: u64 = 4_096;
 
-/// What a file holds now, without the line end that it ends with.
+/// The contents of a file, without a trailing line end.
 ///
 /// # Errors
-/// It cannot be read, or is longer than 4,096 bytes; for people, and without any of its contents.
+/// It cannot be read, or is longer than 4,096 bytes. The text is for people and contains no part of
+/// the secret.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let wrong = |error| format!("{}: {error}", path.display());
     let mut bytes = file::read(path, BYTES_MAX).map_err(wrong)?;

@@ -1,8 +1,9 @@
-//! Encryption: certificates and keys from files, and whom clients trust.
+//! TLS of clients and servers: certificates and keys from files, and the authorities to trust.
 //!
-//! Without a CA file the machine's certificate authorities are trusted, as its other programs do: the
-//! operator adds a company's own there once, `SSL_CERT_FILE` and `SSL_CERT_DIR` move them, and they are
-//! renewed without a release of this program, which a compiled-in list would need.
+//! Without a CA file the authorities of the machine are trusted, as by its other programs:
+//! operators add a company's own authority there once, `SSL_CERT_FILE` and `SSL_CERT_DIR` move
+//! them, and they are renewed without a release of this program. A compiled-in list was rejected,
+//! because it would need one. No error message contains bytes of a key.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,44 +19,44 @@ use x509_parser::parse_x509_certificate;
 
 use crate::file;
 
-/// More than the certificates of all authorities that there are.
+/// The largest PEM file: more than the certificates of all public authorities.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// Older versions are refused.
 pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 
-/// Whom a client trusts, and who it is.
+/// The authorities that a client trusts, and its own certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TlsFiles {
     /// The only authorities to trust, PEM.
     pub ca: Option<PathBuf>,
-    /// Our certificate and its key, PEM.
+    /// The client's certificate and key, PEM.
     pub client: Option<ClientFiles>,
 }
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// The certificate, and what it is signed by, in this order.
+    /// The certificate and its intermediates, in this order.
     pub cert: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Where files were named, and for whom, so that mistakes can be told.
+/// The flags that named the files, and the verified party, for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
-    /// Of [`TlsFiles::ca`].
+    /// The flag of [`TlsFiles::ca`].
     pub ca: &'static str,
-    /// Of [`ClientFiles::cert`].
+    /// The flag of [`ClientFiles::cert`].
     pub cert: &'static str,
-    /// Of [`ClientFiles::key`].
+    /// The flag of [`ClientFiles::key`].
     pub key: &'static str,
-    /// Who is verified.
+    /// The verified party.
     pub peer: &'static str,
 }
 
-/// From when to when a certificate is valid, both in seconds since the epoch.
+/// The validity of a certificate, in seconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first second.
@@ -71,16 +72,16 @@ pub struct Pem {
     bytes: Vec<u8>,
 }
 
-/// What encrypts.
+/// The cryptographic provider.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// What a client's connections are encrypted with: TLS 1.2 or 1.3, and servers are verified always.
+/// The TLS configuration of a client: TLS 1.2 or 1.3, and servers are always verified.
 ///
 /// # Errors
-/// A file cannot be read or holds no such thing, or the machine has no authorities; the message names
-/// the flag and never shows a key.
+/// A file cannot be read or has no certificate or key, or the machine has no authorities. The
+/// message names the flag and never shows a key.
 pub fn client_config(files: &TlsFiles, flags: &Flags) -> Result<ClientConfig, String> {
     let roots = match &files.ca {
         Some(path) => Pem::read(flags.ca, path)?.roots()?,
@@ -99,7 +100,7 @@ pub fn client_config(files: &TlsFiles, flags: &Flags) -> Result<ClientConfig, St
 fn system_roots(flags: &Flags) -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // A machine may have some that are too old to be read.
+    // Some certificates of a machine may be too old to parse.
     let (added, _ignored) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         return Err(format!(
@@ -121,7 +122,7 @@ fn with_client(
     client.map_err(|error| format!("{cert}, {key}: {error}"))
 }
 
-/// When the first of these certificates to end is valid; `None` where none can be read.
+/// The validity of the certificate that ends first; `None` if none can be parsed.
 pub fn validity(certs: &[CertificateDer<'_>]) -> Option<Validity> {
     let of = |cert: &CertificateDer<'_>| {
         let (_, cert) = parse_x509_certificate(cert).ok()?;
@@ -134,7 +135,7 @@ pub fn validity(certs: &[CertificateDer<'_>]) -> Option<Validity> {
 }
 
 impl Pem {
-    /// Reads a file that `flag` names.
+    /// Reads the file that `flag` names.
     ///
     /// # Errors
     /// It cannot be read.
@@ -145,7 +146,7 @@ impl Pem {
         Ok(Self { flag, path, bytes })
     }
 
-    /// What was read.
+    /// The contents.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -153,7 +154,7 @@ impl Pem {
     /// The certificates in it.
     ///
     /// # Errors
-    /// There is none.
+    /// There are none.
     pub fn certs(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         let certs = certs.ok().filter(|certs| !certs.is_empty());
@@ -163,7 +164,7 @@ impl Pem {
     /// The authorities in it.
     ///
     /// # Errors
-    /// There is none.
+    /// There are none.
     pub fn roots(&self) -> Result<RootCertStore, String> {
         let mut roots = RootCertStore::empty();
         for cert in self.certs()? {
@@ -177,13 +178,13 @@ impl Pem {
     /// # Errors
     /// There is none.
     pub fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
-        // What the parser says could show bytes of the key.
+        // The parser's message could contain bytes of the key.
         let key = PrivateKeyDer::from_pem_slice(&self.bytes).ok();
         key.ok_or_else(|| format!("{self}: holds no private key in PEM"))
     }
 }
 
-/// The flag and the path.
+/// Formats the flag and the path.
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.flag, self.path.display())

@@ -1,4 +1,9 @@
-//! `tidegate check`: the table of what the limits files were understood to say.
+//! `tidegate check`: prints how the limits files were understood, as a table.
+//!
+//! One line per limit, with the domain, the path of the rule, the limit, its algorithm and its
+//! flags, so that a reviewer sees defaults and overrides spelled out. Below the table are the
+//! settings of each domain. Warnings go to stderr and do not change the exit code. The output is
+//! for people; its format may change between versions.
 
 use super::{columns, printable};
 use crate::limit::{Limit, Shape, SubWindows};
@@ -9,7 +14,7 @@ const HEADER: [&str; 5] = ["DOMAIN", "RULE", "LIMIT", "ALGORITHM", "FLAGS"];
 
 type Row = [String; 5];
 
-/// Prints the table, and warnings where people read errors.
+/// Prints the table to stdout and the warnings to stderr.
 ///
 /// # Errors
 /// The table cannot be written.
@@ -18,10 +23,10 @@ pub fn report(rules: &RuleSet) -> Result<(), String> {
     super::print(&table(rules))
 }
 
-/// All rules of all domains, a line for each limit, in columns; below it what domains set for
-/// themselves.
+/// All rules of all domains in columns, one line per limit, followed by the settings of each
+/// domain.
 ///
-/// Inner rules without a limit, which only lead to others, are left out.
+/// Rules without a limit that only contain other rules are left out.
 pub fn table(rules: &RuleSet) -> String {
     let mut rows = vec![HEADER.map(String::from)];
     rows.extend(rules.domains().flat_map(domain_rows));
@@ -67,7 +72,7 @@ fn row(domain: &str, path: &str, rest: [&str; 3]) -> Row {
     [domain, path, limit, algorithm, flags].map(printable)
 }
 
-/// The algorithm with what shapes it, given or by default.
+/// The algorithm and its parameters, given or by default.
 fn algorithm(limit: &Limit) -> String {
     let name = limit.algorithm().name();
     match limit.shape() {
@@ -148,7 +153,7 @@ descriptors:
     }
 
     #[test]
-    fn a_name_that_equals_the_path_is_told_as_a_name() {
+    fn a_name_that_equals_the_path_is_shown_as_a_name() {
         let lines = table_of(
             "{domain: d, descriptors: [{key: k, rate_limit: {limit: 1, period: 1s, name: k}}, \
              {key: free, rate_limit: {unlimited: true, name: free}}]}",
@@ -157,7 +162,7 @@ descriptors:
     }
 
     #[test]
-    fn what_a_domain_sets_for_itself_stands_below() {
+    fn settings_of_a_domain_are_below_the_table() {
         let text = "
 domain: edge
 slot_by: [tenant]

@@ -1,10 +1,10 @@
-//! `tidegate migrate`: from the settings of another service to the flags of `serve`.
+//! `tidegate migrate`: translates the settings of envoyproxy/ratelimit into flags of `serve`.
 //!
-//! The environment variables of envoyproxy/ratelimit are read (`vars`), checked against one table of
-//! all that it knows (`table`, `values`), put together into flags (`flags`, `store`, `translation`) and
-//! printed with a word on each variable that has no flag (`report`). All that is wrong is said at once.
+//! The environment variables are read (`vars`), checked against one table of all known variables
+//! (`table`, `values`), turned into flags (`flags`, `store`, `translation`) and printed, with a
+//! remark on each variable that has no flag (`report`). All mistakes are reported at once.
 //!
-//! What is printed holds no password, and of other values only those that become flags.
+//! The output contains no passwords, and other values only if they become flags.
 
 mod flags;
 mod report;
@@ -21,10 +21,10 @@ pub use self::translation::Translation;
 pub use self::values::{Mistakes, Value, Values};
 pub use self::vars::{Source, Var, Vars};
 
-/// Prints the flags, and below them, as comments of a shell, what else there is to know.
+/// Prints the flags, and below them further remarks as shell comments.
 ///
 /// # Errors
-/// What cannot be read, and every value that is wrong.
+/// The variables cannot be read, or some values are wrong; all of them are named.
 pub fn run(settings: &Migrate) -> Result<(), String> {
     let Origin::EnvoyproxyEnv = settings.from;
     let vars = match &settings.file {
@@ -34,10 +34,10 @@ pub fn run(settings: &Migrate) -> Result<(), String> {
     super::print(&translated(&vars)?)
 }
 
-/// What is printed for these variables.
+/// The text to print for these variables.
 ///
 /// # Errors
-/// Every value that is wrong, with what is allowed.
+/// Every value that is wrong, and the allowed ones.
 pub fn translated(vars: &Vars) -> Result<String, String> {
     let mut mistakes = Mistakes::default();
     let values = Values::of(vars, &mut mistakes);

@@ -1,4 +1,8 @@
-//! `tidegate query`: one call to a running service.
+//! `tidegate query`: sends one check to a running service and prints the decision.
+//!
+//! The exit code says whether the request is allowed, so that scripts can branch on it. The service
+//! decides; this command only prints. The default output is a table for people, `--json` prints one
+//! object with milliseconds for programs. TLS is verified always: there is no flag to skip it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,13 +24,13 @@ use crate::proto::tidegate::v1::{
 };
 use crate::settings::{Client, Entries, Query};
 
-/// How long the service may take to answer.
+/// The deadline for the answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks, prints, and says whether the request is allowed.
+/// Sends the request, prints the answer, and returns whether the request is allowed.
 ///
 /// # Errors
-/// Why there is no decision, for people.
+/// There is no decision; the text says why.
 pub fn run(query: &Query) -> Result<bool, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -60,10 +64,10 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
     Ok(answer)
 }
 
-/// A connection to a service; without one, `instead` says what to do.
+/// Connects to a service. `instead` is appended to the error: it says what else the user can do.
 pub(super) async fn connect(addr: &str, client: &Client, instead: &str) -> Result<Channel, String> {
     let target = Target::new(addr, client, b"h2")?;
-    // Who is called says so itself: the connection is made by the target.
+    // The target's own name is used: the connection is made by the target.
     let endpoint = Endpoint::from_static("http://tidegate").timeout(DEADLINE);
     let connect = tower::service_fn(move |_: Uri| {
         let target = target.clone();
@@ -81,7 +85,7 @@ pub(super) fn refusal(status: &tonic::Status) -> String {
     format!("{:?}: {}{cause}", status.code(), status.message())
 }
 
-/// The error at the bottom says what happened, such as that the connection was refused.
+/// The innermost error has the specific cause, such as a refused connection.
 fn first_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
 }
@@ -91,7 +95,7 @@ pub(super) fn descriptor(entries: &Entries) -> Descriptor {
     Descriptor { entries: entries.0.iter().map(entry).collect(), hits: None }
 }
 
-/// The same as an answer to a check, which has more fields.
+/// Converts a quota to an answer of a check, which has more fields.
 fn of_quota(quota: GetQuotaResponse) -> CheckRateLimitResponse {
     let GetQuotaResponse { decision, statuses, source } = quota;
     CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
@@ -123,20 +127,20 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
     if let Some(wait) = answer.retry_after {
         let _ = write!(text, ", would pass in {}", period(Some(wait)));
     } else if !allowed && !query.peek && is_of_limits(answer) {
-        text.push_str(", and would never pass as it stands");
+        text.push_str(", and would never be allowed under this limit");
     }
     if let Some(delay) = answer.delay {
         let _ = write!(text, ", hold it for {}", period(Some(delay)));
     }
     text.push('\n');
     if answer.statuses.is_empty() {
-        text.push_str("no limit stands on these descriptors\n");
+        text.push_str("no limit applies to these descriptors\n");
         return text;
     }
     text + &columns(&query.descriptors, &answer.statuses)
 }
 
-/// A line for each status, in columns.
+/// The statuses in columns, one per line.
 pub(super) fn columns(descriptors: &[Entries], statuses: &[LimitStatus]) -> String {
     let mut text = String::new();
     let rows: Vec<_> = statuses.iter().map(|status| row(descriptors, status)).collect();
@@ -171,13 +175,14 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
 }
 
-/// Whether limits decided: while Redis does not answer, a policy may reject whatever they are.
+/// Whether limits decided: while Redis does not answer, the failure policy may reject regardless of
+/// limits.
 fn is_of_limits(answer: &CheckRateLimitResponse) -> bool {
     answer.source() != DecisionSource::Fallback
 }
 
-/// Milliseconds until what is rejected would pass, -1 where it never does; null where it passes, or
-/// where nobody knows.
+/// Milliseconds until a rejected request would be allowed, -1 if that is never; null if it is
+/// allowed or if the time is unknown.
 fn retry_ms(is_known: bool, retry_after: Option<ProtoDuration>) -> Value {
     match retry_after {
         Some(wait) => json!(ms(wait)),
@@ -207,7 +212,7 @@ fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
     json!({
         "allowed": allowed,
         "delay_ms": answer.delay.map_or(0, ms),
-        // A read of the quota has none for the whole request.
+        // A quota has no such value for the whole request.
         "retry_after_ms": retry_ms(is_of_limits && !allowed && !query.peek, answer.retry_after),
         "source": short(answer.source().as_str_name(), "DECISION_SOURCE_"),
         "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),

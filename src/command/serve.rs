@@ -1,4 +1,9 @@
-//! `tidegate serve`: the service with its log and signals.
+//! `tidegate serve`: runs the service, with its log and signals.
+//!
+//! SIGTERM and SIGINT begin a graceful shutdown, a second one of either ends the process at once,
+//! and SIGHUP reads the limits again. The handlers are installed before the ports are announced, so
+//! a signal sent by a supervisor is never lost. Requests are served by worker threads of the
+//! `server` module; the runtime here only has the main task and a few threads for blocking work.
 
 mod log;
 
@@ -10,14 +15,14 @@ use tokio::sync::oneshot;
 use crate::server;
 use crate::settings::Serve;
 
-/// Threads for what blocks, besides those that serve.
+/// Threads for blocking work, in addition to the worker threads.
 const BLOCKING_THREADS: usize = 4;
 
-/// Serves until SIGTERM or SIGINT, of which a second one ends it at once; SIGHUP reads the limits
+/// Serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reads the limits
 /// again.
 ///
 /// # Errors
-/// What kept the service from starting, for people, or as the last line of a log that is JSON.
+/// The service could not start. The text is for people, or the last line of a JSON log.
 pub fn run(settings: Serve) -> Result<(), Failure> {
     let json = log::is_json(&settings.log);
     run_logged(settings).map_err(|error| Failure { error, json })
@@ -40,26 +45,25 @@ impl fmt::Display for Failure {
 }
 
 fn run_logged(settings: Serve) -> Result<(), String> {
-    // Dropped last, when it has written what waits.
+    // Dropped last: it flushes the log.
     let _log = log::start(&settings.log)?;
     allow_open_files(settings.connections.max_connections);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // What blocks is pages that are large to spell: more at once would only use memory.
+        // The blocking work is rendering large pages: more threads would only use memory.
         .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .map_err(|error| format!("runtime: {error}"))?;
     runtime.block_on(serve(settings))
 }
 
-/// Every connection is an open file, of which a process may have 1,024 by custom, and many more
-/// where it asks for them.
+/// Raises the limit on open files. Every connection is one, and the usual soft limit is 1,024.
 fn allow_open_files(connections: usize) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        // Those of limits files, Redis and the HTTP port besides.
+        // Further files: limits, Redis connections and the HTTP port.
         let wanted = connections as u64 + 2_048;
         if current.is_none_or(|current| current >= wanted) {
             return;
@@ -73,7 +77,7 @@ fn allow_open_files(connections: usize) {
 }
 
 async fn serve(settings: Serve) -> Result<(), String> {
-    // Before the ports are told, so that nobody can send a signal too early.
+    // Before the ports are announced, so that no signal can arrive too early.
     let mut ends = Ends::new()?;
     let mut hangups = listen(SignalKind::hangup())?;
     let bound = server::bind(settings).await?;
@@ -92,13 +96,13 @@ async fn serve(settings: Serve) -> Result<(), String> {
     let (first, told) = oneshot::channel();
     let twice = async {
         ends.next().await;
-        // Who serves may have ended by itself.
+        // The server may have ended by itself.
         let _ = first.send(());
         ends.next().await;
     };
     tokio::select! {
         served = Box::pin(bound.serve(async { drop(told.await) })) => served,
-        () = twice => Err("ended at once by a second signal; calls in flight are cut off".to_owned()),
+        () = twice => Err("a second signal ended the service at once; calls in flight were cut off".to_owned()),
     }
 }
 

@@ -1,4 +1,10 @@
-//! `tidegate simulate`: recorded requests on their own clock.
+//! `tidegate simulate`: replays recorded requests with the clock of the recording.
+//!
+//! Each line of a trace has a time and a request. The replay decides them in order, at their times,
+//! against new limits, and prints one decision per line or a summary per rule. So a change of
+//! limits can be tested on the traffic of last week in seconds. It uses the same planner, stores
+//! and decisions as the service. With Redis it works under a key prefix of its own and removes its
+//! keys at the end.
 
 mod summary;
 mod trace;
@@ -28,10 +34,10 @@ use crate::store_error::StoreError;
 use summary::Summary;
 use trace::Recorded;
 
-/// A replay waits for a slow server: it has no caller.
+/// A replay waits for a slow server, because no caller waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Lines read before they are decided.
+/// Lines that are read ahead.
 const LINES_AHEAD: usize = 256;
 
 /// The longest line of a trace.
@@ -40,14 +46,14 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Replays a trace and prints its decisions.
 ///
 /// # Errors
-/// What is wrong with the limits, the trace or the store, for people.
+/// The limits, the trace or the store have a mistake. The text is for people.
 pub fn run(settings: &Simulate) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("runtime: {error}"))?;
     let result = runtime.block_on(simulate(settings));
-    // The thread that reads may still wait for input.
+    // The reader thread may still be blocked on input.
     runtime.shutdown_background();
     result
 }
@@ -64,7 +70,7 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
         service: Service::new(
             Arc::new(Rules::new(rules, Load::default(), &metrics, KeyFormat::readable(&prefix))),
             store,
-            // A decision that the store did not make is no result of a replay.
+            // A decision by the fallback is not a result of a replay.
             FailurePolicy::Always(OnStoreFailure::Error),
             metrics,
         ),
@@ -94,7 +100,7 @@ fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, String> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// Reads on a thread of its own: one that waits for input must not keep a signal waiting.
+/// Reads on a thread of its own, so that blocked input does not delay a signal.
 fn lines_of(mut trace: Box<dyn BufRead + Send>) -> Receiver<io::Result<Vec<u8>>> {
     let (lines, received) = channel(LINES_AHEAD);
     std::thread::spawn(move || {
@@ -112,7 +118,7 @@ fn lines_of(mut trace: Box<dyn BufRead + Send>) -> Receiver<io::Result<Vec<u8>>>
 
 async fn open_store(settings: &settings::Store, metrics: &Metrics) -> Result<AnyStore, String> {
     let Some(access) = settings.access()? else {
-        // A replay forgets nothing: what its clock has passed may come back.
+        // A replay evicts nothing: its clock may go back to an earlier time.
         let keys_max = u32::MAX as usize;
         return Ok(AnyStore::Memory(Arc::new(MemoryStore::new(keys_max, Arc::new(SystemClock)))));
     };
@@ -126,7 +132,7 @@ async fn open_store(settings: &settings::Store, metrics: &Metrics) -> Result<Any
 struct Replay {
     service: Service,
     prefix: String,
-    /// What the replay may have written, for removing it.
+    /// Keys that the replay may have written, which are removed at the end.
     keys: std::collections::HashSet<Vec<u8>>,
     summary: Option<Summary>,
     out: BufWriter<io::StdoutLock<'static>>,
@@ -186,7 +192,7 @@ impl Replay {
     }
 }
 
-/// One decision; a descriptor that met no limit is null.
+/// One decision as JSON; a descriptor that matched no limit is null.
 fn decision(answer: &Answer<'_>, descriptors: usize) -> Value {
     let mut statuses = Vec::new();
     for at in 0..descriptors {

@@ -1,80 +1,81 @@
-//! When files that change are read. No IO and no clock: both come in as arguments.
+//! Decides when changing files are read. No IO and no clock: both are arguments.
 //!
-//! Files are looked at every `POLL_MIN`, less often if a look is expensive. From the first look that
-//! differs, looks follow after `SETTLE`. The files are read
+//! Files are polled every `POLL_MIN`, less often if a poll is expensive. From the first poll that
+//! differs, polls follow every `SETTLE`. The files are read
 //! - once they have not changed for the follower's own time and no file is open for writing;
 //! - after `MOVING_MAX` times that time although they still change, if files are only replaced by
-//!   others: what is moved into place is whole, so a writer who never pauses cannot keep changes out;
-//! - after `WRITING_MAX` in any case: a writer may have hung with a file open.
+//! others: a replaced file is complete, so a writer that never pauses cannot keep changes out;
+//! - after `WRITING_MAX` in any case: a writer may hang with a file open.
 //!
-//! A reading is thrown away if a file changed meanwhile. One that could not read a file is repeated
-//! after `RETRY_MIN`, less often if it is expensive.
+//! A read is discarded if a file changed meanwhile. A read that failed for a file is retried after
+//! `RETRY_MIN`, less often if it is expensive.
 
 use std::time::Duration;
 
-use super::look::Look;
+use super::metadata::FilesState;
 
-/// How often files are looked at, and how seldom where a look takes long. With `SETTLE` and the time that
-/// files must stand still, the longest one stays under a second.
+/// The poll interval, and its maximum if polls are slow. With `SETTLE` and the time that files must
+/// be unchanged, the longest one stays under a second.
 const POLL_MIN: Duration = Duration::from_millis(250);
 const POLL_MAX: Duration = Duration::from_millis(600);
 
-/// How soon files that change are looked at again.
+/// The poll interval while files change.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// How long files that are replaced again and again are waited for, as a multiple of the time that
-/// they must stand still.
+/// How long the follower waits for files that are replaced again and again, as a multiple of the
+/// time that they must be unchanged.
 const MOVING_MAX: u32 = 4;
 
-/// How long a file may be written, or open for writing, before it is read as it is.
+/// How long a file may be written, or open for writing, before it is read anyway.
 const WRITING_MAX: Duration = Duration::from_secs(10);
 
-/// How soon files that could not be read are read again, and how late where a reading takes long.
+/// The interval of retries after a failed read, and its maximum if reads are slow.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// The pause after a look or a failed reading, as a multiple of its own time: half a percent of a core.
+/// The pause after a poll or a failed read, as a multiple of its own duration: half a percent of a
+/// core.
 const PAUSE: u32 = 200;
 
-/// One look at the files.
+/// The result of one poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observation {
-    pub(super) look: Look,
+    pub(super) state: FilesState,
     /// A file is open for writing.
     pub(super) is_open: bool,
-    /// The time that the look took.
+    /// The duration of the poll.
     pub(super) took: Duration,
 }
 
-/// What to do after a look.
+/// What to do after a poll.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Look again after this time.
+    /// Poll again after this time.
     Wait(Duration),
-    /// Read the files, then look again and call [`Debounce::finish_reading`].
+    /// Read the files, then poll again and call [`Debounce::finish_reading`].
     Read,
 }
 
-/// Decides from looks when to read. Moments are times since any fixed moment.
+/// Decides from polls when to read. Moments are times since any fixed moment.
 #[derive(Debug)]
 pub(super) struct Debounce {
-    /// How long files must stand still.
+    /// How long files must be unchanged.
     still: Duration,
     last: Observation,
-    /// When `last.look` was seen first.
+    /// When `last.state` was first seen.
     still_since: Duration,
-    /// When the first look differed from what was read; `None` if all is read.
+    /// When the first poll differed from the contents read; `None` if all is read.
     moving_since: Option<Duration>,
     /// The last change was a file written in place.
     is_in_place: bool,
-    /// When files that could not be read are read again.
+    /// When files that could not be read are retried.
     retry_at: Option<Duration>,
-    /// The last look led to a reading.
+    /// The last poll led to a read.
     is_settled: bool,
 }
 
 impl Debounce {
-    /// The first look counts as a change: files may have changed since the caller read them.
+    /// The first poll counts as a change: files may have changed since the caller read them.
     pub(super) fn new(still: Duration) -> Self {
         Self {
             still,
@@ -87,15 +88,15 @@ impl Debounce {
         }
     }
 
-    /// The files as they were seen last.
-    pub(super) const fn last_look(&self) -> &Look {
-        &self.last.look
+    /// The state of the files at the last poll.
+    pub(super) const fn last_state(&self) -> &FilesState {
+        &self.last.state
     }
 
-    /// Takes a look at `now`.
+    /// Takes the result of a poll at `now`.
     pub(super) fn observe(&mut self, now: Duration, seen: Observation) -> Step {
-        if seen.look != self.last.look {
-            self.is_in_place = seen.look.is_written_in_place_since(&self.last.look);
+        if seen.state != self.last.state {
+            self.is_in_place = seen.state.is_written_in_place_since(&self.last.state);
             self.still_since = now;
             self.moving_since.get_or_insert(now);
         }
@@ -119,8 +120,8 @@ impl Debounce {
         (!self.last.is_open && (is_still || is_replaced)) || moving >= WRITING_MAX
     }
 
-    /// Whether contents count that were read between the last look and this one, taken at `now`.
-    /// `failed` is how long the reading took if a file could not be read.
+    /// Whether the contents read between the last poll and this one, taken at `now`, are valid.
+    /// `failed` is the duration of the read if a file could not be read.
     pub(super) fn finish_reading(
         &mut self,
         now: Duration,
@@ -128,12 +129,12 @@ impl Debounce {
         failed: Option<Duration>,
     ) -> bool {
         let (before, was_settled) = (&self.last, self.is_settled);
-        if after.look != before.look || after.is_open != before.is_open {
-            // The next look sees what changed, and the longest waits begin again.
+        if after.state != before.state || after.is_open != before.is_open {
+            // The next poll sees the change, and the longest waits start again.
             self.moving_since = self.moving_since.map(|_| now);
             return false;
         }
-        // A reading that was asked for does not wait for what it may have read half.
+        // A requested read is not delayed for contents that may be incomplete.
         if was_settled {
             self.moving_since = None;
         }
@@ -143,8 +144,8 @@ impl Debounce {
     }
 }
 
-fn pause_after(look: Duration) -> Duration {
-    look.saturating_mul(PAUSE).clamp(POLL_MIN, POLL_MAX)
+fn pause_after(poll_time: Duration) -> Duration {
+    poll_time.saturating_mul(PAUSE).clamp(POLL_MIN, POLL_MAX)
 }
 
 #[cfg(test)]

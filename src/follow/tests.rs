@@ -1,4 +1,4 @@
-//! Followers of real files, and of one that hangs.
+//! Followers of real files, and of a file system that hangs.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::thread;
 
 use super::*;
 
-/// For what only must not take for ever.
+/// A deadline for steps that must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(20);
 
 const STILL: Duration = Duration::from_millis(100);
 
-/// One file, and its text or why there is none.
+/// One file: its text, or the error.
 struct OneFile(PathBuf);
 
 impl Source for OneFile {
@@ -40,9 +40,9 @@ fn follower(path: &Path) -> Follower<OneFile> {
     Follower::new(source, seen, STILL)
 }
 
-/// What is read next; `None` where nothing is until a reading is asked for, after as many looks.
-fn next(follower: &mut Follower<OneFile>, looks: usize) -> Option<Result<String, String>> {
-    for _ in 0..looks {
+/// The next read; `None` if `polls` polls lead to none.
+fn next(follower: &mut Follower<OneFile>, polls: usize) -> Option<Result<String, String>> {
+    for _ in 0..polls {
         match follower.next() {
             Next::Read(contents) => return Some(contents),
             Next::Unchanged => {}
@@ -53,7 +53,7 @@ fn next(follower: &mut Follower<OneFile>, looks: usize) -> Option<Result<String,
 }
 
 #[test]
-fn other_contents_are_read_and_the_same_ones_only_when_asked_for() {
+fn changed_contents_are_read_and_unchanged_ones_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "one").unwrap();
@@ -81,7 +81,7 @@ fn a_file_that_cannot_be_read_is_reported_once_until_it_is_back() {
     assert_eq!(next(&mut follower, 40), Some(Ok("one".to_owned())));
 }
 
-/// Files whose metadata does not come until the test lets it.
+/// Files whose metadata is blocked until the test releases it.
 struct Hanging {
     began: Sender<()>,
     goes_on: Receiver<()>,
@@ -105,13 +105,13 @@ impl Source for Hanging {
 }
 
 #[test]
-fn nobody_waits_for_a_file_system_that_hangs() {
+fn a_file_system_that_hangs_blocks_nothing_else() {
     let ((began, begins), (lets_go, goes_on)) = (channel(), channel());
     let mut follower = Follower::new(Hanging { began, goes_on }, Fingerprint::complete([]), STILL);
     let control = follower.control();
     let thread = thread::spawn(move || while !matches!(follower.next(), Next::Stopped) {});
     begins.recv_timeout(SOME_TIME).unwrap();
-    // Both return while the look hangs: were they to wait, so would this test.
+    // Both return while the poll hangs; otherwise, this test would hang.
     control.read_now();
     control.stop();
     assert!(!thread.is_finished());

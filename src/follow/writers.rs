@@ -1,9 +1,10 @@
-//! Which followed files a program has open for writing.
+//! Detects which followed files a program has open for writing.
 //!
-//! Metadata does not show it, so inotify watches the folders of the files: a file counts as open from the
-//! first write until it is closed, moved or removed. This is a hint only. Without inotify (no instance
-//! left, a network mount, more than `FOLDERS_MAX` folders) no file counts as open, and files are read when
-//! they stand still. Watching folders rather than files also covers a file that is just being created.
+//! Metadata does not show it, so inotify watches the folders of the files: a file counts as open
+//! from the first write until it is closed, moved or removed. This is a hint only. Without inotify
+//! (no instance left, a network mount, more than `FOLDERS_MAX` folders) no file counts as open, and
+//! files are read when their metadata stays the same. Watching folders rather than files also
+//! covers a file that is just being created.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,19 +19,19 @@ use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlag
 /// The most folders that are watched; symlinks may lead to many.
 const FOLDERS_MAX: usize = 256;
 
-/// The most files that are known to be open, followed or not.
+/// The most files recorded as open, followed or not.
 const OPEN_MAX: usize = 10_000;
 
-/// The most events that one look takes: as many as the kernel keeps by default.
+/// The most events per poll: the kernel's default queue length.
 const EVENTS_MAX: usize = 16_384;
 
-/// Bytes of events that are read at once; the longest event needs 272.
+/// The size of the read buffer; the longest event needs 272 bytes.
 const BUFFER_BYTES: usize = 4_096;
 
 /// Watches for programs that write to followed files.
 pub(super) struct Writers {
     inotify: Option<OwnedFd>,
-    /// By the watch's number; without symlinks.
+    /// By watch descriptor; without symlinks.
     folders: HashMap<i32, PathBuf>,
     /// The followed files, without symlinks.
     files: HashSet<PathBuf>,
@@ -54,8 +55,9 @@ impl Writers {
         }
     }
 
-    /// Watches the folders of what these paths lead to, the first ones where there are too many. To be
-    /// called when a look differs from the one before: the same path may lead elsewhere.
+    /// Watches the folders of these paths after resolving symlinks, the first ones if there are too
+    /// many. Must be called when a poll differs from the one before: a path may then lead
+    /// elsewhere.
     pub(super) fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         let Some(inotify) = &self.inotify else { return };
         let files: Vec<_> = paths.map(resolved).collect();
@@ -66,13 +68,13 @@ impl Writers {
             if wanted.len() >= FOLDERS_MAX || !wanted.insert(folder) {
                 continue;
             }
-            // A folder that is watched keeps its number.
+            // A folder that is already watched keeps its descriptor.
             if let Ok(watch) = inotify::add_watch(inotify, folder, watched_events()) {
                 folders.insert(watch, folder.to_owned());
             }
         }
         for watch in self.folders.keys().filter(|watch| !folders.contains_key(watch)) {
-            // Fails for a folder that was removed, whose watch went with it.
+            // Fails for a folder that was removed, whose watch the kernel removed.
             let _ = inotify::remove_watch(inotify, *watch);
         }
         self.open.retain(|file| file.parent().is_some_and(|folder| wanted.contains(folder)));
@@ -86,7 +88,7 @@ impl Writers {
             let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
             let mut events = Reader::new(inotify, &mut buffer);
             for _ in 0..EVENTS_MAX {
-                // No more events, or none that can be read.
+                // No more events, or the read failed.
                 let Ok(event) = events.next() else { break };
                 note(&mut self.open, &self.folders, &event);
             }
@@ -97,7 +99,7 @@ impl Writers {
 
 fn note(open: &mut HashSet<PathBuf>, folders: &HashMap<i32, PathBuf>, event: &Event<'_>) {
     if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-        // Events were lost: what is open may have been closed.
+        // Events were lost: files recorded as open may have been closed.
         open.clear();
     }
     let (Some(folder), Some(name)) = (folders.get(&event.wd()), event.file_name()) else { return };
@@ -109,7 +111,7 @@ fn note(open: &mut HashSet<PathBuf>, folders: &HashMap<i32, PathBuf>, event: &Ev
     }
 }
 
-/// Writes, and what ends them.
+/// Writes, and the events that end them.
 fn watched_events() -> WatchFlags {
     WatchFlags::MODIFY
         | WatchFlags::CLOSE_WRITE
@@ -119,7 +121,7 @@ fn watched_events() -> WatchFlags {
         | WatchFlags::ONLYDIR
 }
 
-/// The path without symlinks; of a missing file that of its folder.
+/// The path without symlinks; for a missing file, its folder is resolved.
 fn resolved(path: &Path) -> PathBuf {
     let missing = || {
         let name = path.file_name()?;
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_open_by_whatever_path_and_in_whatever_folder_it_leads_to() {
+    fn an_open_file_is_found_under_every_path_and_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for version in ["v1", "v2"] {
@@ -184,7 +186,7 @@ mod tests {
         drop(file);
         let file = File::create(path("v2/a")).unwrap();
         assert!(writers.any());
-        // The same folder followed again keeps what is known.
+        // Following the same folder again keeps the recorded state.
         follow(&mut writers);
         assert!(writers.any());
         fs::remove_dir_all(path("v2")).unwrap();

@@ -1,8 +1,8 @@
-//! Groups of counters: those of one configured limit, whatever values they count.
+//! Groups of counters: all counters of one configured limit, for any values.
 //!
-//! The memory store shares its room between groups, so that a flood of values of one limit evicts
-//! counters of that limit only. Groups are numbered when rules load, by what identifies a limit in
-//! the limits files: no request adds one. A reload keeps the number of a limit that it keeps.
+//! The memory store shares its capacity between groups, so that a flood of values of one limit
+//! evicts counters of that limit only. Groups are numbered when rules load, by the identity of a
+//! limit in the limits files, so requests cannot add groups. A limit keeps its number over reloads.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -16,15 +16,15 @@ use super::suffix::KeySuffix;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Group(u16);
 
-/// Numbers given so far, by the hash of what they were given for. At most [`Group::COUNT`].
+/// Assigned numbers, by the hash of the limit's identity. At most [`Group::COUNT`].
 static NUMBERS: LazyLock<Mutex<HashMap<u128, u16>>> = LazyLock::new(Mutex::default);
 
 impl Group {
-    /// How many groups there are: their indexes are below. One for each limit up to here; further
-    /// limits share the groups at random.
+    /// The number of groups; indexes are below it. Up to this number each limit has its own group;
+    /// further limits share groups at random.
     pub const COUNT: usize = 1 << 14;
 
-    /// The group of the limit with this key tail at a rule's path.
+    /// The group of the limit with this key suffix at a rule's path.
     pub fn of_limit(domain: &str, path: &str, tail: &KeySuffix) -> Self {
         Self::of(&[domain.as_bytes(), path.as_bytes(), tail.as_bytes()])
     }
@@ -40,7 +40,7 @@ impl Group {
     }
 
     fn of(parts: &[&[u8]]) -> Self {
-        // Lengths first, so that no two lists of parts are the same bytes.
+        // Lengths first, so that different lists of parts never give the same bytes.
         let mut name: Vec<u8> = parts.iter().flat_map(|part| part.len().to_le_bytes()).collect();
         name.extend(parts.concat());
         Self::numbered(HASHER.hash(&name).into())
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_differ_in_domain_path_or_period_have_groups_of_their_own() {
+    fn limits_with_another_domain_path_or_period_have_their_own_groups() {
         let (second, minute) = (tail(1_000), tail(60_000));
         let groups = [
             Group::of_limit("edge", "user", &second),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_loads_again_keeps_its_group() {
+    fn a_reloaded_limit_keeps_its_group() {
         let group = || Group::of_limit("edge", "again", &tail(1_000));
         assert_eq!(group(), group());
     }

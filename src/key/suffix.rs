@@ -10,13 +10,14 @@ use crate::period;
 pub struct KeySuffix(SmallVec<[u8; 24]>);
 
 impl KeySuffix {
-    /// The tail for a limit; `ordinal` tells limits of one rule with the same algorithm and
-    /// period apart.
+    /// The suffix for a limit. `ordinal` distinguishes limits of one rule with the same algorithm
+    /// and period.
     pub fn of(limit: &Limit, ordinal: u8) -> Self {
         let mut tail = SmallVec::new();
         tail.push(b':');
         tail.extend_from_slice(algorithm_name(limit).as_bytes());
-        // As far as it shapes the state: another number of sub-windows starts afresh.
+        // Parameters that shape the state: another number of sub-windows starts with an empty
+        // state.
         if let Shape::SlidingWindowCounter(windows) = limit.shape() {
             tail.extend_from_slice(windows.count.to_string().as_bytes());
         }

@@ -1,7 +1,9 @@
-//! Requests as they travel: protobuf, read without building the messages of `proto/` first.
+//! Parses requests from protobuf, without building the messages of `proto/` first.
 //!
-//! Tidegate's own messages number their fields like Envoy's, so that one reading serves both;
-//! only what a descriptor holds besides its entries differs.
+//! Tidegate's own messages number their fields like Envoy's, so that one parser reads both; they
+//! differ only in the fields of a descriptor besides its entries. Unknown fields are skipped, and
+//! the last value of a repeated scalar wins, as protobuf requires. The tests compare with prost,
+//! which writes and reads the same messages.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message};
@@ -13,7 +15,7 @@ use crate::period::Unit;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as envoy;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 
-/// Whose fields a descriptor has.
+/// The protocol whose fields a descriptor has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Envoy,
@@ -31,22 +33,22 @@ enum Value<'m> {
     Other,
 }
 
-/// The bytes are no protobuf message.
+/// The bytes are not a valid protobuf message.
 struct Broken;
 
 impl Request {
-    /// Reads a `CheckRateLimitRequest` of Tidegate's own API.
+    /// Parses a `CheckRateLimitRequest` of Tidegate's own API.
     ///
     /// # Errors
-    /// Names the field that is missing, out of bounds or broken.
+    /// Names the field that is missing, out of bounds or malformed.
     pub fn from_check(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
         read(message, Dialect::Tidegate, bounds)?.finish()
     }
 
-    /// Reads a `GetQuotaRequest`, which is tested as one hit and takes none.
+    /// Parses a `GetQuotaRequest`, which is tested as one hit and takes none.
     ///
     /// # Errors
-    /// Names the field that is missing, out of bounds or broken.
+    /// Names the field that is missing, out of bounds or malformed.
     pub fn from_quota(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
         let mut builder = read(message, Dialect::Tidegate, bounds)?;
         builder.mode(Mode::Peek);
@@ -55,10 +57,10 @@ impl Request {
         builder.finish()
     }
 
-    /// Reads a `ResetQuotaRequest`, which gives back all that there can be.
+    /// Parses a `ResetQuotaRequest`, which gives back the largest possible number of hits.
     ///
     /// # Errors
-    /// Names the field that is missing, out of bounds or broken.
+    /// Names the field that is missing, out of bounds or malformed.
     pub fn from_reset(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
         let mut builder = read(message, Dialect::Tidegate, bounds)?;
         builder.mode(Mode::Refund);
@@ -67,10 +69,10 @@ impl Request {
         builder.finish()
     }
 
-    /// Reads a `RateLimitRequest` of Envoy's rate limit service.
+    /// Parses a `RateLimitRequest` of Envoy's rate limit service.
     ///
     /// # Errors
-    /// Names the field that is missing, out of bounds or broken, or the override's.
+    /// Names the field, or the field of the override, that is missing, out of bounds or malformed.
     pub fn from_envoy(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
         read(message, Dialect::Envoy, bounds)?.finish()
     }
@@ -90,7 +92,7 @@ fn read<'b>(
                 read_descriptor(&mut builder, descriptor, dialect)
                     .map_err(|error| with_count(error, "descriptors", message, 2))?;
             }
-            // Of 32 bits; 0 stands for 1.
+            // 32 bits; 0 means 1.
             (3, Value::Varint(hits)) => builder.hits((hits & 0xffff_ffff).max(1)),
             (4, Value::Varint(refund)) if dialect == Dialect::Tidegate => {
                 builder.mode(if refund == 0 { Mode::Take } else { Mode::Refund });
@@ -167,7 +169,7 @@ fn read_entry(
     builder.entry(key, value)
 }
 
-/// Of a repeated field that is over its bound: says how many there are.
+/// For a repeated field over its bound: adds the number of its elements.
 fn with_count(error: RequestError, field: &str, message: &[u8], number: u32) -> RequestError {
     if error.field != field || !error.message.starts_with("are over") {
         return error;
@@ -271,7 +273,7 @@ mod tests {
     use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
     use crate::proto::tidegate::v1 as api;
 
-    /// Entries, hits, whether they are given back, and a limit a second.
+    /// Entries, hits, whether they are given back, and a limit per second.
     type Parts = (Vec<(String, String)>, Option<u64>, bool, Option<u32>);
 
     fn parts() -> impl Strategy<Value = (String, Vec<Parts>, u32)> {
@@ -293,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn envoys_messages_are_read_as_prost_wrote_them((domain, all, hits_addend) in parts()) {
+        fn envoy_messages_are_parsed_as_prost_encoded_them((domain, all, hits_addend) in parts()) {
             let descriptor = |(entries, hits, refund, limit): &Parts| common::RateLimitDescriptor {
                 entries: entries
                     .iter()
@@ -323,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn own_messages_are_read_as_prost_wrote_them((domain, all, hits) in parts()) {
+        fn own_messages_are_parsed_as_prost_encoded_them((domain, all, hits) in parts()) {
             let refund = all[0].2;
             let descriptor = |(entries, hits, ..): &Parts| api::Descriptor {
                 entries: entries
@@ -361,7 +363,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(message in vec(any::<u8>(), 0..64)) {
+        fn any_bytes_are_parsed_or_refused(message in vec(any::<u8>(), 0..64)) {
             for read in [Request::from_check, Request::from_quota, Request::from_envoy] {
                 drop(read(&message, &Bounds::default()));
             }
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named() {
+    fn errors_name_the_malformed_field() {
         let refused = |message: &[u8]| {
             Request::from_envoy(message, &Bounds::default()).unwrap_err().to_string()
         };
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_passed_over() {
+    fn unknown_fields_are_skipped() {
         let mut message = RateLimitRequest { domain: "d".into(), ..RateLimitRequest::default() };
         let entry = envoy::Entry { key: "k".into(), value: "v".into() };
         let entries = vec![entry];

@@ -22,7 +22,7 @@ pub struct Domain {
     pub(super) root: Level,
 }
 
-/// What a domain sets for itself.
+/// The settings of one domain.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     pub(super) slot_by: Vec<String>,
@@ -31,27 +31,27 @@ pub(super) struct Own {
 }
 
 impl Domain {
-    /// The name that requests give.
+    /// The domain in requests.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number among all domains of the rule set, which are sorted by name.
+    /// Its index among all domains of the rule set, which are sorted by name.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// The entry keys whose values choose the cluster's shard; none: the domain does.
+    /// The entry keys whose values choose the cluster's shard; if empty, the domain chooses it.
     pub fn slot_by(&self) -> &[String] {
         &self.own.slot_by
     }
 
-    /// What this domain wants while the store cannot decide; `None`: what the service does.
+    /// The policy while the store cannot decide; `None`: the service's default.
     pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
         self.own.on_store_failure
     }
 
-    /// The body of answers to its rejected requests, where the rule that rejects has none.
+    /// The body of answers to rejected requests, unless the rule has its own.
     pub fn raw_body(&self) -> Option<&str> {
         self.own.raw_body.as_deref()
     }
@@ -61,26 +61,26 @@ impl Domain {
         self.sources.iter().map(PathBuf::as_path)
     }
 
-    /// What holds for all its limits, also for those that requests bring.
+    /// The switches for all its limits, including limits that requests bring.
     pub const fn switches(&self) -> Switches {
         self.switches
     }
 
-    /// Whether some limit stands in for others.
+    /// Whether some limit replaces others.
     pub(crate) const fn replaces(&self) -> bool {
         self.replaces
     }
 
-    /// The group of counters whose limits requests bring, where no rule has a limit.
+    /// The group of counters of limits that requests bring where no rule has a limit.
     pub(crate) const fn overrides(&self) -> Group {
         self.overrides
     }
 
-    /// The rule at which these entries, (key, value) in order, end; `None` where none matches.
+    /// The rule at which these entries, (key, value) in order, end; `None` if none matches.
     ///
-    /// Takes one or two hash lookups an entry, however many rules there are. Where the entry's key
-    /// has wildcards, it reads the value besides: a few times, or once for all where there are many.
-    /// Allocates nothing but what such a lookup needs, once a thread.
+    /// Takes one or two hash lookups per entry, for any number of rules. If the entry's key has
+    /// wildcards, it also reads the value: a few times, or once for all if there are many.
+    /// Allocates nothing except a scratch buffer once per thread.
     pub fn find<'a>(&self, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<&Rule> {
         let mut level = &self.root;
         let mut found = None;
@@ -92,7 +92,7 @@ impl Domain {
         found
     }
 
-    /// All rules in file order, each before those below it.
+    /// All rules in file order, each before its nested rules.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }

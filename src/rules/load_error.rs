@@ -13,13 +13,13 @@ pub(in crate::rules) struct Position {
 /// One mistake in a limits file, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoadError {
-    /// The file, or the folder where that is the mistake.
+    /// The file, or the folder if the mistake is about the folder.
     pub file: PathBuf,
-    /// The line, from 1; 0 where it is about the file as a whole.
+    /// The line, from 1; 0 if the mistake is about the whole file.
     pub line: usize,
-    /// The column in characters, from 1; 0 where it is about the file as a whole.
+    /// The column in characters, from 1; 0 if the mistake is about the whole file.
     pub column: usize,
-    /// What is wrong and what is allowed.
+    /// The mistake, and the allowed values.
     pub message: String,
 }
 

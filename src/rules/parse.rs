@@ -1,13 +1,12 @@
-//! Limits files: YAML to a [`RuleSet`], or every mistake of every file at once.
+//! Parses limits files: YAML to a [`RuleSet`], or all mistakes of all files at once.
 //!
 //! A file is read in two steps. `yaml` turns text into a tree of nodes that know their line and
-//! column; then `domain`, `descriptor` and `limit` read the tree from the top down into `drafts`. A step
-//! that meets a mistake reports it and goes on with the rest, so that people mend a file once and
-//! not a mistake a time; only text that is no YAML ends its file. Nothing is ever ignored: a key
-//! that means nothing here is a mistake.
+//! column; then `domain`, `descriptor` and `limit` read the tree from the top down into `drafts`. A
+//! step that finds a mistake reports it and continues with the rest, so that one run shows every
+//! mistake; only invalid YAML ends its file. Nothing is ignored: an unknown key is a mistake.
 //!
-//! Deriving serde's traits was rejected: it stops at the first mistake and takes `value: 0404`
-//! for a number.
+//! Deriving serde's traits was rejected: it stops at the first mistake and reads `value: 0404` as a
+//! number.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +36,7 @@ pub fn load(path: &Path, switches: Switches) -> Result<RuleSet, LoadErrors> {
     rules_of(&Files::read(path), switches)
 }
 
-/// Reads what was read at a path.
+/// Builds a rule set from files that have been read.
 ///
 /// # Errors
 /// All mistakes of all files, and files that could not be read.
@@ -45,7 +44,7 @@ pub fn rules_of(files: &Files, switches: Switches) -> Result<RuleSet, LoadErrors
     parse_into(&files.texts, switches, files.errors.clone())
 }
 
-/// Reads the text of limits files; the paths are for messages and [`super::Domain::sources`].
+/// Parses the text of limits files; the paths are for messages and [`super::Domain::sources`].
 ///
 /// # Errors
 /// All mistakes of all files.

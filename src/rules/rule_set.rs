@@ -16,7 +16,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// The domain of that name.
+    /// The domain with this name.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.by_name.get(name).and_then(|&index| self.domains.get(index))
     }
@@ -26,12 +26,12 @@ impl RuleSet {
         self.domains.iter()
     }
 
-    /// How many limits and unlimited rules there are; their ids run from 0 to just below it.
+    /// The number of limits and unlimited rules; their ids are 0 up to this number.
     pub fn limits_count(&self) -> usize {
         self.limits_count
     }
 
-    /// What is probably not meant, though it can be done.
+    /// Configuration that is valid but probably a mistake.
     pub fn warnings(&self) -> impl Iterator<Item = &LoadError> {
         self.warnings.iter()
     }

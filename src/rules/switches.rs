@@ -2,21 +2,21 @@
 
 use super::rule::Role;
 
-/// How limits files are read, and what then holds for all their limits.
+/// How limits files are read, and what then applies to all their limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// Files that name the same domain are parts of it; else that is a mistake.
+    /// Files with the same domain are merged; otherwise that is a mistake.
     pub merge_domains: bool,
     /// No limit rejects.
     pub shadow: bool,
-    /// Limits reject a request only where all that it meets are over.
+    /// A request is rejected only if all the limits that it matches are over.
     pub quota: bool,
     /// Fixed windows count the hits of rejected requests too, as envoyproxy/ratelimit does.
     pub count_rejected: bool,
 }
 
 impl Switches {
-    /// What the limits of a rule do that asks for this.
+    /// The role of the limits of a rule with these flags.
     pub(crate) const fn role(self, shadow: bool, quota: bool) -> Role {
         if self.shadow || shadow {
             Role::Shadow

@@ -10,7 +10,7 @@ fn rules(text: &str) -> RuleSet {
     parse(&[("edge.yaml".into(), text.into())], Switches::default()).unwrap()
 }
 
-/// The path of the rule that `key=value` words find in the only domain, or "".
+/// The path of the rule that the `key=value` words find in the only domain, or "".
 fn found(rules: &RuleSet, words: &str) -> String {
     let entries = words.split(' ').map(|word| word.split_once('=').unwrap());
     let domain = rules.domains().next().unwrap();
@@ -57,7 +57,7 @@ fn the_bare_key_matches_any_other_value() {
 }
 
 #[test]
-fn a_limit_stands_exactly_where_the_path_ends() {
+fn a_limit_applies_exactly_where_the_path_ends() {
     let rules = rules(TREE);
     assert_eq!(found(&rules, "tenant=t path=/login"), "tenant/path=/login");
     assert_eq!(found(&rules, "tenant=t path=/login ip=1"), "");
@@ -66,7 +66,7 @@ fn a_limit_stands_exactly_where_the_path_ends() {
 }
 
 #[test]
-fn the_walk_never_turns_back() {
+fn the_walk_never_backtracks() {
     let rules = rules(TREE);
     assert_eq!(found(&rules, "tenant=acme user=1"), "tenant=acme/user");
     assert_eq!(found(&rules, "tenant=acme path=/login"), "");
@@ -136,7 +136,7 @@ fn rules_come_in_file_order_depth_first() {
 }
 
 #[test]
-fn limits_that_count_alike_on_one_rule_are_told_apart() {
+fn equal_limits_of_one_rule_have_different_counters() {
     let rules = rules(
         "{domain: d, descriptors: [{key: k, rate_limit: [
           {limit: 1, period: 1m}, {limit: 2, unit: minute}, {limit: 3, period: 1h},
@@ -161,13 +161,13 @@ fn a_limit_is_named_by_its_name_or_its_path() {
     assert_eq!(names, ["k=404", "daily"]);
 }
 
-/// Rules for so many wildcards of one key, each spelt from its number.
+/// Rules for `count` wildcards of one key, each made from its number.
 fn wildcards(count: usize, spelt: impl Fn(usize) -> String) -> RuleSet {
     let rule = |at| format!("- {{key: user, value: \"{}\"}}\n", spelt(at));
     rules(&format!("domain: edge\ndescriptors:\n{}", (0..count).map(rule).collect::<String>()))
 }
 
-/// The shortest of some lookups of a value that no wildcard matches.
+/// The shortest time of several lookups of a value that no wildcard matches.
 fn lookup_time(rules: &RuleSet, value: &str) -> Duration {
     let domain = rules.domain("edge").unwrap();
     let timed = |_| {
@@ -179,7 +179,7 @@ fn lookup_time(rules: &RuleSet, value: &str) -> Duration {
 }
 
 #[test]
-fn a_lookup_of_a_long_value_takes_as_long_for_a_thousand_wildcards_as_for_ten() {
+fn a_lookup_of_a_long_value_is_as_fast_with_a_thousand_wildcards_as_with_ten() {
     let inner_stars = |count| wildcards(count, |at| format!("*a{at:04}*"));
     let value = "a".repeat(4_096);
     let (ten, thousand) =

@@ -1,4 +1,4 @@
-//! One level of the tree: the rules that an entry can match, by key, then by value.
+//! One level of the tree: finds the rule for an entry by key, then by value.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -22,14 +22,14 @@ struct Values {
     any: Option<usize>,
 }
 
-/// Which values a rule matches.
+/// The values that a rule matches.
 #[derive(Debug)]
 pub(super) enum Pattern {
-    /// Every value.
+    /// Any value.
     Any,
-    /// This value.
+    /// Exactly this value.
     Exact(Box<str>),
-    /// The values of this shape.
+    /// The values that this wildcard matches.
     Wildcard(Wildcard),
 }
 
@@ -38,7 +38,7 @@ impl Level {
         self.keys.is_empty()
     }
 
-    /// The rule for an entry: exact value, then wildcards in order, then any value.
+    /// The rule for an entry: exact value, then wildcards in file order, then any value.
     pub(super) fn find(&self, key: &str, value: &str) -> Option<usize> {
         let values = self.keys.get(key)?;
         if let Some(&index) = values.exact.get(value) {
@@ -48,7 +48,7 @@ impl Level {
         wildcards.and_then(|wildcards| wildcards.find(value)).or(values.any)
     }
 
-    /// Adds a rule behind all others, unless there is one for the same values.
+    /// Adds a rule after all others, unless there is one for the same values.
     pub(super) fn insert(
         &mut self,
         key: &str,
@@ -74,8 +74,8 @@ impl Level {
         Ok(())
     }
 
-    /// Prepares the wildcards for lookups, once all rules are there: for each key, the rules that no
-    /// value reaches, or why that cannot be.
+    /// Prepares the wildcards for lookups, once all rules are added. For each key, returns the
+    /// rules that no value reaches, or why an index is impossible.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = Result<Vec<Covered>, Unfit>> {
         let wildcards = self.keys.values_mut().filter_map(|values| values.wildcards.as_deref_mut());
         wildcards.map(Wildcards::finish)
@@ -83,7 +83,7 @@ impl Level {
 }
 
 impl Pattern {
-    /// The pattern that a limits file spells so; an empty value is every value.
+    /// Parses a pattern of a limits file; an empty value matches any value.
     pub(super) fn new(value: &str) -> Self {
         if value.is_empty() {
             return Self::Any;

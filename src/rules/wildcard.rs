@@ -1,7 +1,8 @@
-//! Wildcards: values with stars, and the first of a key's wildcards that matches a value.
+//! Wildcards: values with stars, and lookup of the first wildcard of a key that matches a value.
 //!
-//! A few wildcards are tried one after the other. More of them get an [`Index`], whose lookup takes
-//! time linear in the value, however many wildcards there are.
+//! A few wildcards are tried one by one. More than [`FEW`] get an [`Index`], whose lookup takes
+//! time linear in the length of the value, for any number of wildcards. Each text is kept as pieces
+//! between its stars, so matching needs no backtracking: a hostile value cannot make it slow.
 
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
@@ -17,19 +18,19 @@ pub(super) use pattern::Wildcard;
 /// The most wildcards for one key at one level.
 pub(super) const WILDCARDS_MAX: usize = 10_000;
 
-/// The most bytes of all wildcards for one key at one level. An index takes some 30 times as many.
+/// The most bytes of all wildcards for one key at one level. An index needs some 30 times as many.
 pub(super) const WILDCARD_BYTES_MAX: usize = 4 << 20;
 
-/// Up to here, trying them one by one is as fast as an index.
+/// Up to this number, trying them one by one is as fast as an index.
 const TRIED_MAX: usize = 8;
 
 /// The wildcards of one key at one level.
 #[derive(Debug, Default)]
 pub(super) struct Wildcards {
-    /// In file order, with the rule of each; dropped where there is an index.
+    /// In file order, with the rule of each; empty if there is an index.
     list: Vec<(Wildcard, usize)>,
     index: Option<Index>,
-    /// The rules by the wildcards' texts, while limits are read.
+    /// The rules by wildcard text, while limits are read.
     by_text: HashMap<String, usize, RandomState>,
     text_bytes: usize,
 }
@@ -45,16 +46,16 @@ pub(super) enum Refused {
     TooLong,
 }
 
-/// Wildcards that cannot be looked up together.
+/// Wildcards that cannot be combined into an index.
 #[derive(Debug)]
 pub(super) struct Unfit {
     /// The rule of the last of them.
     pub(super) rule: usize,
-    /// Why, for people.
+    /// The reason, for people.
     pub(super) why: String,
 }
 
-/// A rule that no value reaches, because an earlier one matches all its values.
+/// A rule that is never used, because an earlier one matches all its values.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Covered {
     pub(super) rule: usize,
@@ -88,18 +89,18 @@ impl Wildcards {
         Ok(())
     }
 
-    /// Prepares lookups, once all wildcards are there. Returns the rules that no value reaches.
+    /// Prepares lookups, once all wildcards are added. Returns the rules that no value reaches.
     ///
     /// # Errors
-    /// An index cannot be made of them.
+    /// They cannot be combined into an index.
     pub(super) fn finish(&mut self) -> Result<Vec<Covered>, Unfit> {
         if self.list.len() > TRIED_MAX {
             let rule = self.list.last().map_or(0, |(_, rule)| *rule);
             self.index = Some(Index::of(&self.list).map_err(|why| Unfit { rule, why })?);
             self.list = Vec::new();
         }
-        // A wildcard matches all that another one does if it matches that one's text: a star of the
-        // text can only meet a star, which takes all that could stand there.
+        // A wildcard matches all values of another one if it matches that one's text: a star in the
+        // text can only be matched by a star.
         let by_text = std::mem::take(&mut self.by_text);
         let covered = |(text, rule): (String, usize)| {
             self.find(&text).filter(|by| *by != rule).map(|by| Covered { rule, by })

@@ -1,9 +1,9 @@
-//! Puts the changed certificates of a port in force.
+//! Reloads the certificates of a port when their files change.
 //!
-//! A thread for each port with TLS follows its certificate, key and authorities of callers. They are
-//! read together once all of them stand still, since a certificate and its key are two files that are
-//! changed one after the other. Files that cannot be used are refused, logged and counted once for each
-//! contents, and the old ones stay in force. New ones apply to new connections.
+//! One thread per port with TLS follows its certificate, key and client authorities. They are read
+//! together once none of them has changed for a while, because a certificate and its key are two
+//! files that change one after the other. Unusable files are refused, logged and counted once per
+//! contents, and the old ones stay in use. New ones apply to new connections.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::tls::{PortFiles, Tls};
 use crate::follow::{Fingerprint, Follower, Next, Source};
 use crate::settings::Secured;
 
-/// How long the files must stand still before they are read: time to change the key after its
+/// How long the files must be unchanged before they are read: time to replace the key after its
 /// certificate.
 const STILL: Duration = Duration::from_millis(500);
 
@@ -42,7 +42,7 @@ impl Source for CertificateFiles {
     }
 }
 
-/// Follows the files of a port, of which `files` are in force, for as long as the port is served.
+/// Follows the files of a port for as long as the port is served. `files` are in use now.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -70,9 +70,9 @@ fn run(mut follower: Follower<CertificateFiles>, served: &Weak<Tls>) {
 fn replace(tls: &Tls, files: Result<PortFiles, String>) {
     let port = tls.secured().port;
     match files.and_then(|files| tls.replace(&files)) {
-        Ok(()) => tracing::info!(port, "new certificates are in force for new connections"),
+        Ok(()) => tracing::info!(port, "new certificates are used for new connections"),
         Err(error) => {
-            tracing::error!(port, %error, "certificates were refused; those before stay");
+            tracing::error!(port, %error, "certificates were refused; the old ones stay in use");
             tls.count_refusal();
         }
     }

@@ -1,5 +1,8 @@
-//! The thread that puts changed limits files in force. Reading, parsing and dropping what was in
-//! force take milliseconds where rules are many, so none of it happens where requests are served.
+//! The thread that loads changed limits files.
+//!
+//! Reading, parsing and dropping a large rule set take milliseconds, so none of it happens on the
+//! serving threads: they swap a pointer. A file with mistakes changes nothing: the old rules stay
+//! in use, and the mistakes are logged, counted and listed on the HTTP port.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,10 +17,10 @@ use crate::rules::{RuleSet, Switches};
 use crate::service::{Load, Refusal, Rules, Snapshot};
 use crate::settings::Serve;
 
-/// How long limits files must stand still before they are read.
+/// How long limits files must be unchanged before they are read.
 const STILL: Duration = Duration::from_millis(100);
 
-/// The most mistakes of one refusal that are logged.
+/// The most mistakes that are logged per refusal.
 const LOGGED_MAX: usize = 20;
 
 /// Follows limits files until it is dropped.
@@ -28,7 +31,7 @@ struct Loader {
     rules: Arc<Rules>,
     metrics: Metrics,
     switches: Switches,
-    /// What was in force, until no request reads it: dropped here, and by no request.
+    /// Replaced rules that a request may still read. They are dropped here, not by a request.
     retired: Vec<Arc<Snapshot>>,
 }
 
@@ -57,7 +60,7 @@ impl Source for LimitsFiles {
 }
 
 impl Reload {
-    /// Follows `--limits`, whose `files` are in force.
+    /// Follows `--limits`. `files` are in use now.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -76,7 +79,7 @@ impl Reload {
         Ok(Self(control))
     }
 
-    /// Asks for a reading now.
+    /// A handle that requests reloads.
     pub(super) fn control(&self) -> Control {
         self.0.clone()
     }
@@ -114,7 +117,7 @@ impl Loader {
         let (version, hash) = (load.version, load.hash.clone());
         self.retired.push(self.rules.replace(rules, load, &self.metrics));
         self.metrics.loaded(&hash, now_ms);
-        tracing::info!(version, hash, "limits were read anew and are in force");
+        tracing::info!(version, hash, "limits were reloaded");
     }
 
     fn refuse(&self, errors: LoadErrors) {
@@ -122,7 +125,11 @@ impl Loader {
             tracing::error!("{error}");
         }
         let (mistakes, version) = (errors.count(), self.rules.snapshot().load.version);
-        tracing::error!(mistakes, version, "limits were refused; those of this version stay");
+        tracing::error!(
+            mistakes,
+            version,
+            "limits were refused; those of this version stay in use"
+        );
         self.metrics.refused();
         self.rules.refuse(Refusal { at_ms: SystemClock.now_ms(), errors });
     }

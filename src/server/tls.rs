@@ -1,4 +1,9 @@
-//! TLS on a port: our certificate, which may change, and whose callers' certificates are good.
+//! TLS on a port: the handshake, with certificates that may be replaced, and client certificates.
+//!
+//! The configuration is swapped as a whole when its files change; handshakes in progress keep the
+//! old one. With `--client-ca` every caller needs a certificate of that authority, and with names
+//! one of these names. A handshake has a deadline and a bounded buffer, so that silent callers use
+//! little.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -25,22 +30,22 @@ use crate::metrics::TlsMetrics;
 use crate::settings::Secured;
 use crate::tls::{Pem, VERSIONS, Validity, provider, validity};
 
-/// How long a caller may take to agree with us.
+/// The deadline of a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
-/// Encrypted bytes that wait for a slow reader, for each connection.
+/// Encrypted bytes buffered for a slow reader, per connection.
 const UNSENT_MAX: usize = 16 << 10;
 
 /// TLS on one port.
 pub(super) struct Tls {
     secured: Secured,
-    /// What is spoken on the port.
+    /// The protocols offered on the port (ALPN).
     protocol: &'static [u8],
     config: ArcSwap<ServerConfig>,
     metrics: TlsMetrics,
 }
 
-/// The files of a port, as they were read together.
+/// The contents of the files of a port, read together.
 pub(super) struct PortFiles {
     cert: Pem,
     key: Pem,
@@ -48,7 +53,7 @@ pub(super) struct PortFiles {
 }
 
 impl PortFiles {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
     /// One of them cannot be read; the message names its flag.
@@ -62,7 +67,7 @@ impl PortFiles {
         })
     }
 
-    /// What was read of each file.
+    /// The contents of each file.
     pub(super) fn contents(&self) -> impl Iterator<Item = &[u8]> {
         [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
             .into_iter()
@@ -72,10 +77,10 @@ impl PortFiles {
 }
 
 impl Tls {
-    /// TLS from files that were read. Handshakes that fail are counted.
+    /// A TLS configuration from these files. Failed handshakes are counted.
     ///
     /// # Errors
-    /// What is wrong with a file, and which flag named it.
+    /// A file is invalid; the message names its flag.
     pub(super) fn new(
         secured: Secured,
         protocol: &'static [u8],
@@ -87,15 +92,15 @@ impl Tls {
         Ok(Self { secured, protocol, config: ArcSwap::from_pointee(config), metrics })
     }
 
-    /// The files that it is made of.
+    /// The paths of its files.
     pub(super) const fn secured(&self) -> &Secured {
         &self.secured
     }
 
-    /// Puts other files in force for connections from now on.
+    /// Uses other files for new connections.
     ///
     /// # Errors
-    /// As [`Tls::new`]; what was in force stays.
+    /// As [`Tls::new`]; the old files stay in use.
     pub(super) fn replace(&self, files: &PortFiles) -> Result<(), String> {
         let (config, validity) = configure(&self.secured, self.protocol, files)?;
         self.config.store(Arc::new(config));
@@ -103,15 +108,15 @@ impl Tls {
         Ok(())
     }
 
-    /// Counts that new files cannot be used.
+    /// Counts a refusal of new files.
     pub(super) fn count_refusal(&self) {
         self.metrics.refused();
     }
 
-    /// Agrees with a caller, soon.
+    /// Performs the TLS handshake within `HANDSHAKE_MAX`.
     ///
     /// # Errors
-    /// There is no agreement.
+    /// The handshake failed or took too long.
     pub(super) async fn accept(&self, wire: Socket) -> io::Result<TlsStream<Socket>> {
         let acceptor = TlsAcceptor::from(self.config.load_full());
         let shaken = acceptor.accept_with(wire, |tls| tls.set_buffer_limit(Some(UNSENT_MAX)));
@@ -119,13 +124,13 @@ impl Tls {
         let shaken = shaken.unwrap_or_else(|_elapsed| Err(ErrorKind::TimedOut.into()));
         if let Err(error) = &shaken {
             self.metrics.handshakes_failed.increment(1);
-            tracing::debug!(%error, port = self.secured.port, "no TLS with a caller");
+            tracing::debug!(%error, port = self.secured.port, "TLS handshake failed");
         }
         shaken
     }
 }
 
-/// Says what is in force from now on; callers refuse what has ended.
+/// Logs the new certificate, and its validity as metrics; callers refuse an expired one.
 fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
     metrics.read(validity);
     let now_s = i64::try_from(SystemClock.now_ms() / 1_000).unwrap_or(i64::MAX);
@@ -133,7 +138,7 @@ fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
         && not_after_s < now_s
     {
         let (port, ended_s) = (secured.port, now_s - not_after_s);
-        tracing::warn!(port, ended_s, "the certificate has ended, and callers will refuse it");
+        tracing::warn!(port, ended_s, "the certificate has expired, and callers will refuse it");
     }
 }
 
@@ -168,7 +173,7 @@ fn verifier(ca: &Pem, names: &[String]) -> Result<Arc<dyn ClientCertVerifier>, S
     Ok(Arc::new(Named { certified, names: names.to_vec() }))
 }
 
-/// Callers of certain names, among those that are certified.
+/// Verifies that callers have a certificate of the authority with one of these names.
 #[derive(Debug)]
 struct Named {
     certified: Arc<dyn ClientCertVerifier>,
@@ -176,7 +181,7 @@ struct Named {
 }
 
 impl Named {
-    /// Whether the certificate has one of the names, letter by letter; case means nothing in DNS.
+    /// Whether the certificate has one of the names. The comparison ignores case, as DNS does.
     fn knows(&self, cert: &CertificateDer<'_>) -> Result<bool, Error> {
         let bad = |_| Error::InvalidCertificate(CertificateError::BadEncoding);
         let cert = EndEntityCert::try_from(cert).map_err(bad)?;

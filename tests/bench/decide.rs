@@ -1,4 +1,4 @@
-//! The path of a decision in this process, without the network: reading a message, matching it
+//! The path of a decision in this process, without the network: parsing a message, matching it
 //! against the rules, deciding on the memory store.
 #![allow(clippy::unwrap_used)] // what cannot be measured ends the run
 #![allow(missing_docs)] // of the macros below
@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const KEYS_MAX: usize = 10_000_000;
 
-/// Values of each descriptor.
+/// Values per descriptor.
 const VALUES: u32 = 100_000;
 
 fn rules(count: usize, limit: &str) -> RuleSet {
@@ -38,7 +38,7 @@ fn rules(count: usize, limit: &str) -> RuleSet {
     parse::parse(&[(PathBuf::from("edge.yaml"), text)], Switches::default()).unwrap()
 }
 
-/// What Envoy would send about so many descriptors.
+/// An Envoy message with so many descriptors.
 fn message(descriptors: usize) -> Vec<u8> {
     let descriptor = |at: usize| RateLimitDescriptor {
         entries: vec![Entry { key: format!("k{at}"), value: fastrand::u32(..VALUES).to_string() }],

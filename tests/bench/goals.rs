@@ -1,20 +1,20 @@
-//! The ratios that Tidegate is held to.
+//! The goals for Tidegate's performance, as ratios.
 
 use crate::legs;
 use crate::limits::ONE_VALUE;
 use crate::measure::{Figures, Results, single_script};
 
-/// What no leg measures.
+/// Figures that no leg measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Extra {
-    /// Half of the PINGs take no longer.
+    /// The median latency of PING.
     pub ping_us: f64,
     pub bytes_a_counter: f64,
-    /// Requests a second of the open loop.
+    /// Requests per second of the open loop.
     pub open_rate: u32,
 }
 
-/// A promise, and what was measured.
+/// A goal, and the measured figure.
 pub struct Goal {
     pub name: String,
     pub measured: f64,
@@ -28,7 +28,7 @@ impl Goal {
     }
 }
 
-/// All of them, in the order of docs/performance.md.
+/// All goals, in the order of docs/performance.md.
 pub fn all(results: &Results, extra: &Extra) -> Vec<Goal> {
     let leg = |name: &str| results.median(name).expect("every round runs every leg");
     let (floor, redis) = (leg(legs::FLOOR), leg(legs::REDIS_UNIFORM));
@@ -102,7 +102,7 @@ fn server(figures: &Figures) -> f64 {
     figures.server_us.expect("the processes of a bench are known")
 }
 
-/// The dearest of the algorithms that keep one value over the cheapest.
+/// The most expensive of the algorithms that store one value, relative to the cheapest.
 fn spread(results: &Results, figure: fn(&Figures) -> f64) -> f64 {
     let of = |algorithm: &str| figure(&results.median(&legs::one_value(algorithm)).expect("a leg"));
     let all = ONE_VALUE.map(of);

@@ -1,4 +1,4 @@
-//! What is measured in each round, in this order.
+//! The legs that are measured in each round, in this order.
 
 use crate::limits::{KEYS, ONE_VALUE, domain_of};
 use crate::servers::{Servers, Target};
@@ -32,7 +32,7 @@ pub enum Sending {
     Saturating,
     /// One in flight on one connection.
     OneAtATime,
-    /// At a third of what Redis can do.
+    /// At a third of the saturation of Redis.
     OpenLoop,
 }
 
@@ -44,22 +44,22 @@ pub struct Leg {
     pub sending: Sending,
     pub domain: String,
     pub descriptors: Vec<String>,
-    /// Stop after so many requests instead of after a time.
+    /// Stops after so many requests instead of after a time.
     pub requests: Option<u32>,
 }
 
-/// The leg of an algorithm that keeps one value.
+/// The leg of an algorithm that stores one value.
 pub fn one_value(algorithm: &str) -> String {
     format!("Redis, {algorithm}")
 }
 
-/// The floor under the same sending.
+/// The floor with the same way of sending.
 pub fn floor_of(name: &str) -> &'static str {
     let floors = [(ONE_AT_A_TIME, LOW_FLOOR), (OPEN_LOOP, OPEN_FLOOR)];
     floors.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(FLOOR, |(_, floor)| *floor)
 }
 
-/// All legs; those without their server are left out.
+/// All legs, except those whose server is missing.
 pub fn all(servers: &Servers) -> Vec<Leg> {
     use Sending::{OneAtATime, OpenLoop, Saturating};
     let uniform = || three("{uniform:100000}");
@@ -99,10 +99,10 @@ pub fn all(servers: &Servers) -> Vec<Leg> {
     own.into_iter().chain(servers.others().iter().flat_map(of_other)).collect()
 }
 
-/// Few, for each makes the log longer: a leg adds 500 hits to each of the 20 logs.
+/// Few, because each makes the log longer: a leg adds 500 hits to each of the 20 logs.
 const LOG_REQUESTS: u32 = 10_000;
 
-/// The one descriptor of the logs.
+/// The only descriptor of the logs.
 pub fn log() -> Vec<String> {
     vec!["k={uniform:20}".to_owned()]
 }

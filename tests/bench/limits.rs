@@ -5,20 +5,20 @@ use std::fs;
 
 use tempfile::TempDir;
 
-/// No load reaches it. A day, so that hardly a run sees its counters start again.
+/// More than any load takes. The period is a day, so that counters rarely restart during a run.
 const WIDE: &str = "limit: 1000000, period: 1d";
 
-/// The same for buckets. A hit weighs minutes, or a bucket would be full again, and its key gone,
-/// before the next round.
+/// The same for buckets. A hit weighs minutes; otherwise a bucket would be full again, and its key
+/// gone, before the next round.
 const BUCKET: &str = "limit: 10000, period: 30d, burst: 10000";
 
-/// Algorithms that keep one value.
+/// Algorithms that store one value.
 pub const ONE_VALUE: [&str; 4] = ["fixed_window", "token_bucket", "leaky_bucket", "gcra"];
 
 /// The keys of a request with three limits.
 pub const KEYS: [&str; 3] = ["user", "ip", "api"];
 
-/// A folder with a domain for each kind of leg.
+/// A folder with a domain per kind of leg.
 pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let numbered: Vec<_> = (0..24).map(|at| format!("k{at}")).collect();
@@ -43,8 +43,8 @@ pub fn folder() -> TempDir {
     folder
 }
 
-/// The domain of an algorithm's leg. All are as long as one another: it stands in every key, and what
-/// a key costs depends on its length.
+/// The domain of an algorithm's leg. All have the same length, because every key contains it, and
+/// the cost of a key depends on its length.
 pub fn domain_of(algorithm: &str) -> String {
     format!("one-{}", &algorithm[..4])
 }
@@ -58,7 +58,7 @@ fn value(key: &str, value: &str, limit: &str) -> String {
     format!("  - key: {key}\n    value: \"{value}\"\n    rate_limit: {{ {limit} }}\n")
 }
 
-/// The three wide rules, and so many more that the total is `count`: users with a rule of their own.
+/// The three wide rules, plus rules for single users up to a total of `count`.
 fn with_rules(count: usize) -> String {
     let mut rules = same(&KEYS, WIDE);
     for user in 0..count - KEYS.len() {

@@ -1,4 +1,4 @@
-//! What runs the bench, and what /proc says of a process.
+//! The machine of the bench, and the figures of a process from /proc.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::servers::{REDIS, TIDEGATE};
 
-/// CPU time that all threads of a process have used, in nanoseconds.
+/// CPU time of all threads of a process, in nanoseconds.
 pub fn cpu_ns(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_task = |task: std::io::Result<fs::DirEntry>| {
@@ -18,17 +18,17 @@ pub fn cpu_ns(pid: u32) -> u64 {
     if ns == 0 { cpu_ticks_ns(pid) } else { ns }
 }
 
-/// The same to a hundredth of a second.
+/// The same with a resolution of a hundredth of a second.
 fn cpu_ticks_ns(pid: u32) -> u64 {
     const TICK_NS: u64 = 10_000_000;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in brackets may hold spaces; user and system time are fields 14 and 15.
+    // The name in brackets may contain spaces; user and system time are fields 14 and 15.
     let (_, after_name) = stat.rsplit_once(") ").unwrap();
     let ticks = after_name.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap());
     ticks.sum::<u64>() * TICK_NS
 }
 
-/// Memory of a process that is in RAM.
+/// Resident memory of a process.
 pub fn resident_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -36,7 +36,7 @@ pub fn resident_bytes(pid: u32) -> u64 {
     kib * 1_024
 }
 
-/// Lines of a list.
+/// The machine as the items of a list.
 pub fn describe() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
@@ -64,7 +64,7 @@ fn said(program: &str, args: &[&str]) -> String {
     text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// A figure as a whole number.
+/// A figure as an integer.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a cast to an integer saturates
 pub fn whole(number: f64) -> u32 {
     number.round() as u32

@@ -1,4 +1,4 @@
-//! One leg: the load, and the CPU time that it took of whom.
+//! Measures one leg: its load, and the CPU time of each process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,17 +20,17 @@ const WARMUP: &str = "500ms";
 /// Hits that each of the 20 long logs gets before the first leg.
 const LOG_HITS: u32 = 10_000;
 
-/// For one leg.
+/// The deadline of one leg.
 const ATTEMPTS_MAX: usize = 3;
 
 const PINGS: usize = 20_000;
 
 const COUNTERS: u32 = 1_000_000;
 
-/// What one leg measured; CPU times a request, latencies in microseconds.
+/// The figures of one leg; CPU times per request, latencies in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// `None` for a service whose process is not known.
+    /// `None` for a service without a known process.
     pub server_us: Option<f64>,
     pub redis_us: f64,
     /// The load generator's.
@@ -45,7 +45,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Each figure's median.
+    /// The median of each figure.
     fn median(all: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(all.iter().map(figure).collect());
         Self {
@@ -112,17 +112,17 @@ impl Results {
     }
 }
 
-/// How to load in a round.
+/// The parameters of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Rounds draw different values, and legs of one round the same.
     pub seed: u32,
     pub seconds: u32,
-    /// Requests a second of the open loop.
+    /// Requests per second of the open loop.
     pub open_rate: u32,
 }
 
-/// Loads a leg's service.
+/// Runs the load of a leg.
 pub fn run(servers: &Servers, leg: &Leg, round: Round) -> Figures {
     let cpu = || (leg.target.pid.map(cpu_ns), cpu_ns(servers.redis_pid()));
     let args = args(leg, round);
@@ -132,7 +132,7 @@ pub fn run(servers: &Servers, leg: &Leg, round: Round) -> Figures {
         let said = said.inspect_err(|error| eprintln!("{}: {error}", leg.name)).ok()?;
         Some((said, before, cpu()))
     };
-    // A machine that stands still for the whole of a leg leaves nothing to measure.
+    // If the machine is suspended for a whole leg, there is nothing to measure.
     let loaded = std::iter::repeat_with(attempt).take(ATTEMPTS_MAX).flatten().next();
     let (said, (server, redis), (server_after, redis_after)) = loaded.expect("bench measures");
     let number = |name: &str| said[name].as_f64().unwrap_or_else(|| panic!("no {name}: {said}"));
@@ -166,7 +166,7 @@ fn args(leg: &Leg, round: Round) -> Vec<String> {
     args
 }
 
-/// What `tidegate bench` says, or why it measured nothing.
+/// The output of `tidegate bench`, or the reason why it failed.
 fn load(
     addr: &str,
     domain: &str,
@@ -182,15 +182,15 @@ fn load(
     Ok(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// Gives each long log its hits. Several of one millisecond share a record, as in life.
+/// Gives each long log its hits. Several in one millisecond share a record, as in production.
 pub fn fill_logs(servers: &Servers) {
     let redis = servers.target("redis").unwrap();
     let requests = format!("--requests={}", 20 * LOG_HITS);
     load(&redis.addr, "log-10000", &[requests], &["k={seq:20}".to_owned()]).unwrap();
 }
 
-/// Makes every counter that the legs of many keys name, so that all their rounds find what a service
-/// has that has run for a while: keys that are there.
+/// Creates every counter of the legs with many keys, so that all their rounds find existing keys,
+/// as in a service that has run for a while.
 pub fn fill_counters(servers: &Servers) {
     let numbered: Vec<_> = (0..24).map(|at| format!("k{at}={{seq:10000}}")).collect();
     let uniform = legs::three("{seq:100000}");
@@ -209,7 +209,7 @@ pub fn fill_counters(servers: &Servers) {
     }
 }
 
-/// Half of the PINGs that follow one another on a connection are answered within this.
+/// The median latency of sequential PINGs on one connection.
 pub fn ping_p50_us(redis_port: u16) -> f64 {
     const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
     let mut stream = TcpStream::connect(("127.0.0.1", redis_port)).unwrap();
@@ -225,7 +225,7 @@ pub fn ping_p50_us(redis_port: u16) -> f64 {
     median((0..PINGS).map(|_| ping()).collect())
 }
 
-/// What a million counters add to the memory store's process.
+/// The memory that a million counters add to the process with the memory store, per counter.
 pub fn bytes_a_counter() -> f64 {
     eprintln!("{COUNTERS} counters in memory");
     let limits = tempdir().unwrap();
@@ -237,7 +237,7 @@ pub fn bytes_a_counter() -> f64 {
         let requests = format!("--requests={requests}");
         load(&server.addr(), "edge", &[requests], &[descriptor.to_owned()]).unwrap()
     };
-    // What connections and allocators take is not the counters'.
+    // Excludes the memory of connections and allocators.
     ask(50_000, "nothing=x");
     let before = resident_bytes(server.pid());
     let said = ask(COUNTERS, "user={seq}");
@@ -246,7 +246,8 @@ pub fn bytes_a_counter() -> f64 {
     added as f64 / f64::from(COUNTERS)
 }
 
-/// Which of two legs to compare with one script a request: without batches every run is one.
+/// The pair of legs that shows the cost of one script run per request: without batches every run
+/// has one request.
 pub fn single_script(results: &Results) -> Option<Figures> {
     results.median(legs::REDIS_SINGLE).or_else(|| results.median(legs::REDIS_UNIFORM))
 }

@@ -1,4 +1,4 @@
-//! The tables: on the terminal, and in docs/performance.md between two marks.
+//! The tables: on the terminal, and between two marks in docs/performance.md.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::{Effort, legs, plot};
 const FROM: &str = "<!-- make bench writes from here -->\n";
 const TO: &str = "<!-- to here -->\n";
 
-/// Prints the tables, and puts them and the plot into docs/.
+/// Prints the tables, and writes them and the plot to docs/.
 pub fn write(results: &Results, extra: &Extra, effort: Effort) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let goals = goals::all(results, extra);
@@ -102,7 +102,7 @@ fn leg_rows(results: &Results) -> Vec<Vec<String>> {
     [header].into_iter().chain(results.medians().map(row)).collect()
 }
 
-/// A table of Markdown whose columns also line up on a terminal: the first to the left.
+/// A Markdown table whose columns are also aligned on a terminal: the first to the left.
 fn aligned(rows: &[Vec<String>]) -> String {
     let width =
         |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0).max(3);

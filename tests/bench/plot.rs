@@ -1,4 +1,4 @@
-//! The plot: CPU time a request as bars, and latencies of the open loop.
+//! The plot: CPU time per request as bars, and latencies of the open loop.
 
 use std::path::Path;
 

@@ -14,18 +14,18 @@ use crate::process;
 
 pub const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// Far above what a decision takes: a leg measures decisions, not timeouts.
+/// Far above the time of a decision: a leg measures decisions, not timeouts.
 const STORE_TIMEOUT: &str = "1s";
 
-/// A program that runs, killed on drop.
+/// A running program, killed on drop.
 pub struct Server {
     child: Child,
-    /// What it said when it was ready.
+    /// The line with which it reported that it was ready.
     said: String,
 }
 
 impl Server {
-    /// Starts a program and reads what it says until it is ready.
+    /// Starts a program and reads its output until it is ready.
     fn start(program: &str, args: &[&str], ready: Ready) -> Self {
         let mut command = process::bound_to_this_process(program);
         for (name, _) in env::vars_os() {
@@ -50,7 +50,7 @@ impl Server {
         Self { child, said: said.unwrap_or_else(|log| panic!("{program} {args:?} ended:\n{log}")) }
     }
 
-    /// Tidegate over limits files in `folder`.
+    /// Tidegate with the limits files in `folder`.
     pub fn tidegate(folder: &Path, args: &[&str]) -> Self {
         let limits = folder.to_str().unwrap();
         let ports = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
@@ -75,7 +75,7 @@ impl Server {
         Self::start(program.to_str().unwrap(), &args, Ready::Out("Ready to accept connections"))
     }
 
-    /// Where it serves gRPC.
+    /// Its gRPC address.
     pub fn addr(&self) -> String {
         let (_, addr) = self.said.split_once(GRPC_ON).expect("it says where it serves gRPC");
         addr.split_whitespace().next().unwrap().to_owned()
@@ -92,7 +92,7 @@ impl Drop for Server {
     }
 }
 
-/// The stream and the words by which a program says that it is ready.
+/// The stream and the words that show that a program is ready.
 #[derive(Clone, Copy)]
 enum Ready {
     Out(&'static str),
@@ -104,10 +104,10 @@ const GRPC_ON: &str = "grpc on ";
 /// More than all legs use.
 const COUNTERS_MAX: &str = "4000000";
 
-/// As tests/tools/install-servers puts it there.
+/// Installed by tests/tools/install-servers.
 pub const REDIS: &str = ".servers/redis-7.0/redis-server";
 
-/// What a program said up to the line with `ready`, or all of it if it ended before.
+/// The output of a program up to the line with `ready`, or all of it if it ended before.
 fn wait_for(stream: impl Read + Send + 'static, ready: &str) -> Result<String, String> {
     let mut lines = BufReader::new(stream);
     let mut said = String::new();
@@ -123,21 +123,21 @@ fn wait_for(stream: impl Read + Send + 'static, ready: &str) -> Result<String, S
     }
 }
 
-/// Reads on, so that the program never waits for a reader.
+/// Keeps reading, so that the program never waits for a reader.
 fn drain(mut stream: impl Read) {
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
 }
 
-/// Where a leg sends its load.
+/// The target of a leg.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub name: String,
     pub addr: String,
-    /// Whose CPU time is the server's.
+    /// The process whose CPU time counts as the server's.
     pub pid: Option<u32>,
 }
 
-/// Everything that runs for the whole of a bench.
+/// All processes that run during the whole bench.
 pub struct Servers {
     redis: Server,
     redis_port: u16,
@@ -170,7 +170,7 @@ impl Servers {
         self.redis.pid()
     }
 
-    /// A server of this program's own, if it runs.
+    /// A server of this bench, if it runs.
     pub fn target(&self, name: &str) -> Option<Target> {
         let (name, server) = self.running.iter().find(|(running, _)| *running == name)?;
         Some(Target { name: (*name).to_owned(), addr: server.addr(), pid: Some(server.pid()) })

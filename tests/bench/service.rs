@@ -1,8 +1,9 @@
-//! `make bench`: what a request costs, beside a service that decides nothing.
+//! `make bench`: the cost of a request, compared with a service that decides nothing.
 //!
-//! Real processes on free ports, loaded by `tidegate bench`, one leg after the other and round after
-//! round: a machine that is slower for a while is slower for all. docs/performance.md says what each
-//! leg is; this writes its tables and its plot. A figure never fails the run: machines differ.
+//! Real processes on free ports, loaded by `tidegate bench`, one leg after the other and round
+//! after round: a machine that is slower for a while is slower for all. docs/performance.md
+//! describes each leg; this program writes its tables and its plot. A figure never fails the run,
+//! because machines differ.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // what cannot be measured ends the run
 #![allow(clippy::print_stdout)] // the tables are the output
 #![allow(unreachable_pub)] // a program exports nothing; `pub` says what other modules use
@@ -31,10 +32,10 @@ use self::servers::Servers;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Share of the saturation on Redis that the open loop sends.
+/// The open loop's share of the saturation with Redis.
 const OPEN_LOOP_SHARE: f64 = 1.0 / 3.0;
 
-/// How often to measure each leg, and for how long.
+/// The number of measurements per leg, and their duration.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     rounds: u32,
@@ -44,7 +45,7 @@ struct Effort {
 fn main() {
     let (flag, args): (Vec<_>, Vec<_>) = env::args().skip(1).partition(|arg| arg == "--bench");
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // `cargo test --all-targets` gets here too.
+        // `cargo test --all-targets` runs this too.
         [] if flag.is_empty() => println!("nothing is measured: this is for `make bench`"),
         [] => {
             bench(Effort { rounds: number("BENCH_ROUNDS", 5), seconds: number("BENCH_SECONDS", 2) })
@@ -75,7 +76,7 @@ fn bench(effort: Effort) {
             let figures = measure::run(&servers, leg, round);
             eprintln!("round {}/{}: {:<34} {figures}", round.seed, effort.rounds, leg.name);
             results.add(leg, figures);
-            // Beside the leg that it is compared with: how fast a core wakes changes.
+            // Right beside the leg that it is compared with: how fast a core wakes up varies.
             if leg.name == legs::LOW_REDIS {
                 pings_us.push(measure::ping_p50_us(servers.redis_port()));
             }
@@ -89,8 +90,8 @@ fn bench(effort: Effort) {
     page::write(&results, &extra, effort);
 }
 
-/// Requests a second of the open loop, to two figures: a share of the saturation before the rounds,
-/// so that all rounds have the same.
+/// Requests per second of the open loop, rounded to two figures: a share of the saturation measured
+/// before the rounds, so that all rounds have the same.
 fn open_rate(servers: &Servers, legs: &[Leg]) -> u32 {
     let leg = legs.iter().find(|leg| leg.name == legs::REDIS_UNIFORM).expect("a leg on Redis");
     let saturation = |seed| {

@@ -30,34 +30,34 @@ descriptors:
         rate_limit: { limit: 1, period: 1h, algorithm: sliding_window_log }
 ";
 
-/// What a command that ended printed.
-struct Said {
+/// The output of a command that ended.
+struct Printed {
     code: i32,
     out: String,
     err: String,
 }
 
-fn said(output: Output) -> Said {
-    Said {
+fn printed(output: Output) -> Printed {
+    Printed {
         code: output.status.code().expect("it ended by itself"),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-fn run(args: &[&str]) -> Said {
-    said(Tidegate::run(args, ""))
+fn run(args: &[&str]) -> Printed {
+    printed(Tidegate::run(args, ""))
 }
 
 #[test]
-fn check_prints_what_it_understood_as_a_table() {
+fn check_prints_the_rules_as_a_table() {
     let folder = limits_folder(&[EDGE]);
     let path = folder.path().join("limits-0.yaml");
     for path in [folder.path(), &path] {
-        let said = run(&["check", path.to_str().unwrap()]);
-        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        let printed = run(&["check", path.to_str().unwrap()]);
+        assert_eq!((printed.code, printed.err.as_str()), (0, ""));
         assert_eq!(
-            said.out.lines().collect::<Vec<_>>(),
+            printed.out.lines().collect::<Vec<_>>(),
             [
                 "DOMAIN  RULE                LIMIT         ALGORITHM           FLAGS",
                 "edge    user                3 per 36500d  fixed_window        name=per_user",
@@ -73,26 +73,26 @@ fn check_names_every_mistake_with_file_line_and_column() {
                rate_limit: { limit: 3, period: 1secnd }\n  - key: user\n    colour: red\n";
     let folder = limits_folder(&[bad]);
     let file = folder.path().join("limits-0.yaml");
-    let said = run(&["check", folder.path().to_str().unwrap()]);
-    assert_eq!((said.code, said.out.as_str()), (1, ""));
+    let printed = run(&["check", folder.path().to_str().unwrap()]);
+    assert_eq!((printed.code, printed.out.as_str()), (1, ""));
     for place in ["4:37", "6:5"] {
         let place = format!("{}:{place}", file.display());
-        assert!(said.err.contains(&place), "{place}: {}", said.err);
+        assert!(printed.err.contains(&place), "{place}: {}", printed.err);
     }
 }
 
 #[test]
-fn check_says_what_it_cannot_read() {
+fn check_names_unreadable_files() {
     let folder = limits_folder(&[]);
     let missing = folder.path().join("missing.yaml");
     for path in [missing.as_path(), folder.path()] {
-        let said = run(&["check", path.to_str().unwrap()]);
-        assert_eq!((said.code, said.out.as_str()), (1, ""));
-        assert!(said.err.contains(path.to_str().unwrap()), "{}", said.err);
+        let printed = run(&["check", path.to_str().unwrap()]);
+        assert_eq!((printed.code, printed.out.as_str()), (1, ""));
+        assert!(printed.err.contains(path.to_str().unwrap()), "{}", printed.err);
     }
 }
 
-fn query(served: &Served, args: &[&str]) -> Said {
+fn query(served: &Served, args: &[&str]) -> Printed {
     let addr = served.tidegate.grpc.to_string();
     run(&[&["query", "--addr", &addr, "--domain", "edge"], args].concat())
 }
@@ -115,12 +115,12 @@ fn query_exits_with_the_decision() {
 }
 
 #[test]
-fn query_takes_hits_gives_them_back_and_only_asks() {
+fn query_takes_refunds_and_peeks() {
     let served = Served::with_limits(EDGE);
     let remaining = |args: &[&str]| {
-        let said = query(&served, &[args, &["--json", "user=42"]].concat());
-        let answer: Value = serde_json::from_str(&said.out).unwrap();
-        assert_eq!(answer["allowed"], json!(said.code == 0));
+        let printed = query(&served, &[args, &["--json", "user=42"]].concat());
+        let answer: Value = serde_json::from_str(&printed.out).unwrap();
+        assert_eq!(answer["allowed"], json!(printed.code == 0));
         answer["statuses"][0]["remaining"].as_u64().unwrap()
     };
     assert_eq!(remaining(&[]), 2);
@@ -142,16 +142,16 @@ fn query_peeks_at_the_decision_that_a_check_would_get() {
     assert_eq!(query(&served, &both).code, 0, "one quota has room");
     assert_eq!(query(&served, &["model=b"]).code, 0);
     for args in [&["--peek"][..], &[]] {
-        let said = query(&served, &[args, &both[..]].concat());
-        assert_eq!(said.code, 1, "{args:?}: none has room: {}", said.out);
+        let printed = query(&served, &[args, &both[..]].concat());
+        assert_eq!(printed.code, 1, "{args:?}: none has room: {}", printed.out);
     }
 }
 
 #[test]
 fn query_prints_json_for_scripts() {
     let served = Served::with_limits(EDGE);
-    let said = query(&served, &["--json", "user=42", "nothing=x"]);
-    let mut answer: Value = serde_json::from_str(&said.out).unwrap();
+    let printed = query(&served, &["--json", "user=42", "nothing=x"]);
+    let mut answer: Value = serde_json::from_str(&printed.out).unwrap();
     let reset_after_ms = answer["statuses"][0]["reset_after_ms"].take();
     assert!(reset_after_ms.as_u64().unwrap() > 0);
     assert_eq!(
@@ -169,13 +169,13 @@ fn query_prints_json_for_scripts() {
 }
 
 #[test]
-fn query_tells_programs_when_a_limit_admits_never_and_when_nobody_knows() {
+fn query_prints_never_and_unknown_waits_for_programs() {
     let yaml = "{domain: edge, descriptors: [{key: closed, rate_limit: {limit: 0, period: 1h}}, \
         {key: user, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
     let retry_ms = |served: &Served, args: &[&str]| {
-        let said = query(served, &[args, &["--json"]].concat());
-        let told: Value = serde_json::from_str(&said.out).unwrap();
-        (told["retry_after_ms"].clone(), told["statuses"][0]["retry_after_ms"].clone())
+        let printed = query(served, &[args, &["--json"]].concat());
+        let reported: Value = serde_json::from_str(&printed.out).unwrap();
+        (reported["retry_after_ms"].clone(), reported["statuses"][0]["retry_after_ms"].clone())
     };
     let served = Served::with_limits(yaml);
     let never = json!(-1);
@@ -193,24 +193,24 @@ fn query_tells_programs_when_a_limit_admits_never_and_when_nobody_knows() {
 #[test]
 fn query_without_a_decision_exits_with_2() {
     let nobody = format!("127.0.0.1:{}", free_port());
-    let said = run(&["query", "--addr", &nobody, "--domain", "edge", "user=42"]);
-    assert_eq!((said.code, said.out.as_str()), (2, ""));
-    assert!(said.err.contains(&nobody) && said.err.contains("refused"), "{}", said.err);
+    let printed = run(&["query", "--addr", &nobody, "--domain", "edge", "user=42"]);
+    assert_eq!((printed.code, printed.out.as_str()), (2, ""));
+    assert!(printed.err.contains(&nobody) && printed.err.contains("refused"), "{}", printed.err);
     let served = Served::with_limits(EDGE);
-    let said = query(&served, &["user=42", &format!("user={}", "x".repeat(5_000))]);
-    assert_eq!((said.code, said.out.as_str()), (2, ""));
-    assert!(said.err.contains("descriptors[1].entries[0].value"), "{}", said.err);
+    let printed = query(&served, &["user=42", &format!("user={}", "x".repeat(5_000))]);
+    assert_eq!((printed.code, printed.out.as_str()), (2, ""));
+    assert!(printed.err.contains("descriptors[1].entries[0].value"), "{}", printed.err);
     for bad in [&["user"][..], &["=42"], &[], &["user=42", "--peek", "--refund"], &["--hits", "x"]]
     {
-        let said = query(&served, bad);
-        assert_eq!((said.code, said.out.as_str()), (2, ""), "{bad:?}");
-        assert!(said.err.contains("error: "), "{bad:?}: {}", said.err);
+        let printed = query(&served, bad);
+        assert_eq!((printed.code, printed.out.as_str()), (2, ""), "{bad:?}");
+        assert!(printed.err.contains("error: "), "{bad:?}: {}", printed.err);
     }
     assert_eq!(run(&["query", "--addr", "no address", "--domain", "edge", "user=42"]).code, 2);
 }
 
 #[test]
-fn serve_that_cannot_start_ends_at_once_and_says_why() {
+fn serve_that_cannot_start_ends_at_once_with_the_reason() {
     let folder = limits_folder(&[EDGE]);
     let limits = folder.path().to_str().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -231,9 +231,9 @@ fn serve_that_cannot_start_ends_at_once_and_says_why() {
         (&[], "--limits"),
     ];
     for (args, reason) in cases {
-        let said = run(&[&["serve"], args].concat());
-        assert!(said.code != 0, "{args:?}");
-        assert!(said.err.contains(reason), "{args:?}: {}", said.err);
+        let printed = run(&[&["serve"], args].concat());
+        assert!(printed.code != 0, "{args:?}");
+        assert!(printed.err.contains(reason), "{args:?}: {}", printed.err);
     }
 }
 
@@ -273,7 +273,7 @@ fn help_of_each_command_mentions_every_flag_and_variable() {
 }
 
 #[test]
-fn what_is_no_terminal_gets_no_colours() {
+fn output_to_a_pipe_has_no_colours() {
     let served = Served::with_limits(EDGE);
     let limits = served.limits().to_str().unwrap();
     let missing = served.limits().join("missing");
@@ -290,12 +290,12 @@ fn what_is_no_terminal_gets_no_colours() {
         query(&served, &["tenant=a,path=/login"]),
         run(&["query", "--domain", "edge", "--addr", "127.0.0.1:1", "user=1"]),
     ];
-    for said in &outputs {
+    for printed in &outputs {
         assert!(
-            !said.out.contains('\x1b') && !said.err.contains('\x1b'),
+            !printed.out.contains('\x1b') && !printed.err.contains('\x1b'),
             "{}{}",
-            said.out,
-            said.err
+            printed.out,
+            printed.err
         );
     }
     assert!(!served.tidegate.log().contains('\x1b'), "{}", served.tidegate.log());

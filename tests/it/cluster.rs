@@ -1,4 +1,4 @@
-//! A real Redis Cluster under load: spread, slots that move, masters that are lost.
+//! A real Redis Cluster under load: distribution over shards, slots that move, masters that fail.
 
 mod half_moved;
 mod not_standalone;
@@ -20,7 +20,8 @@ const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
     {key: tenant, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}, \
     {key: everyone, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}]}";
 
-/// Requests a second; unoptimized, as many as a thread can bear that shares two cores with ten.
+/// Requests per second; unoptimized, the most that a thread can serve which shares two cores with
+/// ten others.
 const RATE: u32 = if cfg!(debug_assertions) { 100 } else { 500 };
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -34,7 +35,7 @@ fn served(cluster: &Cluster, more: &[&str]) -> Served {
 }
 
 #[tokio::test]
-async fn requests_find_their_slots_and_take_from_several() {
+async fn requests_find_their_slots_and_may_take_from_several() {
     let cluster = Cluster::start();
     let served = served(&cluster, &["--store-timeout", "10s"]);
     let caller = served.caller().await;
@@ -80,7 +81,7 @@ async fn a_slot_moves_under_load_without_an_error_or_a_lost_hit() {
 }
 
 #[test]
-fn a_lost_master_is_done_without_until_its_replica_serves() {
+fn a_lost_master_is_replaced_by_the_fallback_until_its_replica_serves() {
     let mut cluster = Cluster::start();
     let served = served(&cluster, &[]);
     let control = request("unknown").about("tenant", "a");
@@ -108,7 +109,7 @@ fn a_lost_master_is_done_without_until_its_replica_serves() {
 }
 
 #[tokio::test]
-async fn a_master_that_refuses_is_told_while_the_others_decide() {
+async fn a_master_that_refuses_is_reported_while_the_others_decide() {
     let cluster = Cluster::start();
     let served = served(&cluster, &["--store-timeout", "10s", "--on-store-failure", "error"]);
     let caller = served.caller().await;
@@ -132,7 +133,7 @@ async fn a_master_that_refuses_is_told_while_the_others_decide() {
 }
 
 #[tokio::test]
-async fn nodes_that_name_no_host_are_followed() {
+async fn nodes_without_a_hostname_are_followed() {
     let cluster = Cluster::start();
     for node in 0..cluster.addresses().len() {
         let setting = ["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"];
@@ -152,11 +153,11 @@ async fn nodes_that_name_no_host_are_followed() {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_its_slots_is_let_go() {
+async fn a_node_without_slots_is_disconnected() {
     let mut cluster = Cluster::start();
     let slot = cluster.slot_of(b"{edge,tenant=a}");
     let lost = cluster.master_of(slot);
-    // Seeds are asked again and again; this one is another.
+    // Seeds are queried periodically; this node is not one of them.
     let seed = cluster.addresses()[cluster.master_of((slot + 8_192) % 16_384)];
     let url = format!("redis-cluster://{seed}");
     let served = Served::with(&[LIMITS], &["--store", &url, "--store-timeout", "2s"]);
@@ -175,13 +176,13 @@ async fn a_node_that_lost_its_slots_is_let_go() {
     timeout(DEADLINE, back).await.expect("the replica decides");
     cluster.restart(lost);
     cluster.wait_until_whole(DEADLINE);
-    // A thread that did not miss the node looks at the map again after 10 s.
+    // A thread that did not notice the missing node reads the cluster map again after 10 s.
     let is_left = || Some(()).filter(|()| clients(&cluster) == 1);
     wait_until(DEADLINE, is_left).expect("nobody beside the test");
 }
 
 #[tokio::test]
-async fn a_cluster_of_which_nothing_is_known_decides_nothing() {
+async fn a_cluster_without_a_known_map_decides_nothing() {
     let url = format!("redis-cluster://127.0.0.1:{}", free_port());
     let args = ["--store", &url, "--store-timeout", "200ms", "--on-store-failure", "error"];
     let served = Served::with(&[LIMITS], &args);

@@ -1,12 +1,12 @@
-//! The deny cache over a real server: what it saves, and that it never rejects what Redis would
-//! admit.
+//! The deny cache with a real server: the commands it saves, and that it never rejects a request
+//! that Redis would admit.
 
 use tidegate::decision::{Decision, Source};
 use tidegate::limit::Algorithm;
 use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::DecideContext;
 
-use crate::asks::{limit, refund, take};
+use crate::counters::{limit, refund, take};
 use crate::support::client::{Served, request};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::{Layered, shared, store_that_denies};
@@ -14,7 +14,7 @@ use crate::support::stores::{Layered, shared, store_that_denies};
 const HOUR_MS: u64 = 3_600_000;
 const KEYS_MAX: usize = 1_000;
 
-async fn ask(store: &Layered, name: &str, hits: u64) -> Decision {
+async fn take_hits(store: &Layered, name: &str, hits: u64) -> Decision {
     let hourly = limit(Algorithm::SlidingWindowLog, hits, HOUR_MS);
     store
         .decide(vec![take(name, &hourly)], OnStoreFailure::Error, DecideContext::now())
@@ -23,39 +23,39 @@ async fn ask(store: &Layered, name: &str, hits: u64) -> Decision {
 }
 
 #[tokio::test]
-async fn who_is_over_the_limit_costs_redis_nothing() {
+async fn requests_over_the_limit_cost_redis_nothing() {
     let server = RedisServer::start(Version::Redis70);
     let store = store_that_denies(&server, &shared(KEYS_MAX)).await;
-    assert!(ask(&store, "user", 1).await.allowed);
-    let rejected = ask(&store, "user", 1).await;
+    assert!(take_hits(&store, "user", 1).await.allowed);
+    let rejected = take_hits(&store, "user", 1).await;
     assert_eq!((rejected.allowed, rejected.source), (false, Source::Store));
     let runs = server.evalsha_calls();
     for _ in 0..1_000 {
-        let denied = ask(&store, "user", 1).await;
+        let denied = take_hits(&store, "user", 1).await;
         assert_eq!((denied.allowed, denied.source), (false, Source::DenyCache));
         let [status] = denied.statuses[..] else { panic!("{denied:?}") };
         assert!((HOUR_MS - 60_000..=HOUR_MS).contains(&status.retry_after_ms.unwrap()));
     }
     assert_eq!(server.evalsha_calls(), runs);
-    assert!(ask(&store, "another user", 1).await.allowed);
+    assert!(take_hits(&store, "another user", 1).await.allowed);
 }
 
 #[tokio::test]
-async fn a_refund_on_another_thread_of_this_process_is_known_at_once() {
+async fn a_refund_on_another_thread_applies_at_once() {
     let server = RedisServer::start(Version::Redis70);
     let shared = shared(KEYS_MAX);
     let store = store_that_denies(&server, &shared).await;
     let other = store_that_denies(&server, &shared).await;
     let hourly = limit(Algorithm::SlidingWindowLog, 1, HOUR_MS);
     for _ in 0..50 {
-        assert!(ask(&store, "user", 1).await.allowed);
-        assert!(!ask(&store, "user", 1).await.allowed);
-        assert_eq!(ask(&other, "user", 1).await.source, Source::DenyCache);
+        assert!(take_hits(&store, "user", 1).await.allowed);
+        assert!(!take_hits(&store, "user", 1).await.allowed);
+        assert_eq!(take_hits(&other, "user", 1).await.source, Source::DenyCache);
         other
             .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
             .await
             .unwrap();
-        assert!(ask(&store, "user", 1).await.allowed);
+        assert!(take_hits(&store, "user", 1).await.allowed);
         other
             .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
             .await
@@ -67,10 +67,10 @@ async fn a_refund_on_another_thread_of_this_process_is_known_at_once() {
 async fn a_larger_limit_on_the_same_counter_is_not_denied() {
     let server = RedisServer::start(Version::Redis70);
     let store = store_that_denies(&server, &shared(KEYS_MAX)).await;
-    assert!(ask(&store, "user", 1).await.allowed);
-    assert!(!ask(&store, "user", 1).await.allowed);
-    assert!(ask(&store, "user", 2).await.allowed);
-    assert!(!ask(&store, "user", 2).await.allowed);
+    assert!(take_hits(&store, "user", 1).await.allowed);
+    assert!(!take_hits(&store, "user", 1).await.allowed);
+    assert!(take_hits(&store, "user", 2).await.allowed);
+    assert!(!take_hits(&store, "user", 2).await.allowed);
 }
 
 /// Redis's own clock in milliseconds.
@@ -83,7 +83,8 @@ fn redis_ms(server: &RedisServer) -> u64 {
     number(0) * 1_000 + number(1) / 1_000
 }
 
-/// Asks as fast as it can: what Redis would admit by its own clock is never denied here.
+/// Sends requests in a tight loop: whatever Redis would admit by its own clock is never denied
+/// here.
 #[tokio::test]
 async fn a_denial_never_outlasts_the_wait() {
     let server = RedisServer::start(Version::Redis70);
@@ -92,7 +93,7 @@ async fn a_denial_never_outlasts_the_wait() {
     for algorithm in Algorithm::ALL {
         let name = algorithm.name();
         let brief = limit(algorithm, 1, 20);
-        // When the last rejection by Redis was known, and the wait that it told.
+        // The time of the last rejection by Redis, and the wait that it reported.
         let mut free_from_ms = u64::MAX;
         let mut admissions = 0;
         while admissions < 20 {
@@ -119,7 +120,7 @@ async fn a_denial_never_outlasts_the_wait() {
 }
 
 #[tokio::test]
-async fn an_answer_says_where_it_comes_from_and_the_other_limits_keep_what_they_had() {
+async fn an_answer_names_its_source_and_other_limits_are_unchanged() {
     const LIMITS: &str = "{domain: edge, descriptors: [\
         {key: user, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}, \
         {key: ip, rate_limit: {limit: 5, period: 1h, algorithm: sliding_window_log}}]}";
@@ -136,7 +137,7 @@ async fn an_answer_says_where_it_comes_from_and_the_other_limits_keep_what_they_
         assert_eq!((ip.within_limit, ip.remaining), (true, 4));
         assert!(answer.retry_after.is_some() && answer.retry_after == user.retry_after);
     }
-    // A read asks the store.
+    // A read queries the store.
     let quota = caller.quota(&both).await.unwrap();
     assert_eq!(quota.source().as_str_name(), "DECISION_SOURCE_STORE");
     assert_eq!(quota.statuses[1].remaining, 4);
@@ -147,7 +148,7 @@ async fn an_answer_says_where_it_comes_from_and_the_other_limits_keep_what_they_
 }
 
 #[tokio::test]
-async fn on_one_server_a_denial_is_kept_though_the_domain_spreads() {
+async fn on_one_server_a_denial_is_kept_though_the_domain_has_slot_by() {
     const LIMITS: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
         {key: tenant, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
     let server = RedisServer::start(Version::Redis70);

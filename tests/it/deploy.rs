@@ -1,4 +1,4 @@
-//! What is shipped beside the program, judged by the programs that it is written for.
+//! The files of `deploy/`, checked by the programs that read them.
 
 mod chart;
 mod compose;

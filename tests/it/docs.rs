@@ -1,5 +1,5 @@
-//! What README and the book (`docs/`) show is so: limits files load, links lead somewhere, commands run
-//! and print what stands below them, plots are those that `simulate` draws.
+//! Checks README and the book (`docs/`): limits files load, links resolve, commands run and print
+//! the shown output, plots equal the results of `simulate`.
 
 mod fields;
 mod machine;
@@ -20,7 +20,7 @@ use crate::support::pages::{Block, blocks, every_markdown, pages, words};
 use crate::support::tools::{root, text, yaml};
 use machine::Machine;
 
-/// Commands that no test runs, by what is in them, and why not.
+/// Patterns of commands that no test runs, with the reason.
 const NOT_RUN: [(&str, &str); 13] = [
     ("make ", "builds, tests or measures: people and CI type it"),
     ("docker ", "needs an engine, and images from elsewhere"),
@@ -32,7 +32,7 @@ const NOT_RUN: [(&str, &str); 13] = [
     ("grpcurl ", "no package manager has it; its JSON is read by another test here"),
     ("redis-sentinel://", "tests/it/outages.rs runs on sentinels; it is parsed here"),
     ("rediss-cluster://", "tests/it/cluster.rs runs on a cluster; it is parsed here"),
-    ("limits-b:6379", "tests/it/spread.rs runs on several servers; it is parsed here"),
+    ("limits-b:6379", "tests/it/scatter.rs runs on several servers; it is parsed here"),
     ("ratelimit.env", "tests/it/cli/migrate.rs runs it on files of variables; it is parsed here"),
     ("http://127.0.0.1:9901", "asks an Envoy; tests/it/envoy has real ones"),
 ];
@@ -41,11 +41,11 @@ fn all_blocks() -> impl Iterator<Item = Block> {
     pages().into_iter().flat_map(|page| blocks(&page))
 }
 
-/// What is typed, and what stands below it.
+/// A command line and its expected output.
 struct Command {
     text: String,
     below: String,
-    /// The line of the page behind it.
+    /// The line of the page after it.
     end: usize,
 }
 
@@ -79,13 +79,13 @@ fn reason_not_to_run(command: &str) -> Option<&'static str> {
     NOT_RUN.iter().find(|(part, _)| command.contains(part)).map(|(_, reason)| *reason)
 }
 
-/// Whether nothing that a command prints differs from one run to the next.
+/// Whether the output of a command is the same in every run.
 fn says_the_same_always(command: &str) -> bool {
     let ours = command.strip_prefix("target/release/").unwrap_or(command);
     ours.starts_with("tidegate check ") || ours.starts_with("tidegate simulate ")
 }
 
-/// Runs a page from its start to its end, on one machine. What differs from what was printed.
+/// Runs a page from start to end on one machine. Returns the differences from the shown output.
 fn mistakes(page: &str) -> Vec<(Block, Command, String)> {
     let mut machine = None;
     let mut mistakes = Vec::new();
@@ -98,22 +98,22 @@ fn mistakes(page: &str) -> Vec<(Block, Command, String)> {
             if reason_not_to_run(&command.text).is_some() {
                 continue;
             }
-            let said = machine.get_or_insert_with(Machine::start).run(&command.text);
+            let output = machine.get_or_insert_with(Machine::start).run(&command.text);
             let is_so = match block.language.as_str() {
-                "console" if says_the_same_always(&command.text) => command.below == said.text,
-                "console" => shape::agree(&command.below, &said.text),
-                _ => said.code == 0,
+                "console" if says_the_same_always(&command.text) => command.below == output.text,
+                "console" => shape::agree(&command.below, &output.text),
+                _ => output.code == 0,
             };
             if !is_so {
-                mistakes.push((block.clone(), command, said.text));
+                mistakes.push((block.clone(), command, output.text));
             }
         }
     }
     mistakes
 }
 
-/// Puts what was printed where a page shows something else.
-fn mend(page: &str, mistakes: &[(Block, Command, String)]) {
+/// Replaces shown output by the printed one.
+fn update_page(page: &str, mistakes: &[(Block, Command, String)]) {
     let old = text(page);
     let mut lines: Vec<_> = old.lines().map(str::to_owned).collect();
     for (block, command, printed) in mistakes.iter().rev() {
@@ -127,7 +127,7 @@ fn mend(page: &str, mistakes: &[(Block, Command, String)]) {
 }
 
 #[test]
-fn every_command_on_a_page_runs_and_prints_what_stands_below_it() {
+fn every_command_on_a_page_runs_and_prints_the_shown_output() {
     let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
     let mut wrong = String::new();
     for page in pages() {
@@ -137,7 +137,7 @@ fn every_command_on_a_page_runs_and_prints_what_stands_below_it() {
             wrong += &format!("{place}: $ {text}\nthe page shows\n{below}it printed\n{printed}\n");
         }
         if write && !mistakes.is_empty() {
-            mend(&page, &mistakes);
+            update_page(&page, &mistakes);
         }
     }
     assert!(wrong.is_empty(), "{wrong}GOLDEN=write shows on the pages what was printed");
@@ -158,7 +158,7 @@ fn every_block_is_of_a_language_that_is_checked_or_plain_text() {
 }
 
 #[test]
-fn most_commands_are_run_and_what_is_not_stands_on_a_page() {
+fn most_commands_are_run_and_every_exception_is_on_a_page() {
     let all: Vec<_> = all_blocks().flat_map(|block| commands(&block)).collect();
     let run = all.iter().filter(|command| reason_not_to_run(&command.text).is_none()).count();
     assert!(run >= 60, "only {run} commands are run");
@@ -197,7 +197,7 @@ fn every_limits_file_on_a_page_loads() {
     assert!(files.len() >= 10, "{} limits files", files.len());
     for block in files {
         let rules = parse(&[(block.place().into(), block.text.clone())], Switches::default());
-        // A page shows a file with mistakes where it shows how they are told.
+        // A page may show a file with mistakes to explain their messages.
         let is_bad = block.text.starts_with("# bad.yaml");
         match rules {
             Ok(rules) => {
@@ -229,7 +229,7 @@ fn every_grpcurl_call_on_a_page_is_a_message_of_its_method() {
 }
 
 #[test]
-fn every_link_between_pages_leads_to_a_file_and_a_heading() {
+fn every_link_between_pages_resolves() {
     for page in every_markdown() {
         let folder = root().join(&page).parent().unwrap().to_owned();
         for link in text(&page).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -247,7 +247,7 @@ fn every_link_between_pages_leads_to_a_file_and_a_heading() {
     }
 }
 
-/// Headings as GitHub makes links of them.
+/// Headings as GitHub converts them to anchors.
 fn anchors(page: &str) -> impl Iterator<Item = String> {
     let headings = page.lines().filter(|line| line.starts_with('#'));
     headings.map(|heading| {

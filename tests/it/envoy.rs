@@ -1,4 +1,4 @@
-//! A real Envoy asks a real Tidegate: what Envoy's callers get.
+//! A real Envoy with a real Tidegate, observed as callers of Envoy.
 
 mod actions;
 mod answers;
@@ -14,12 +14,12 @@ use crate::support::client::{Request, Served};
 use crate::support::envoy::{Config, Envoy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::upstream::Upstream;
-use crate::support::web::CounterRequest;
+use crate::support::web::WebRequest;
 
 const OK: u16 = 200;
 const TOO_MANY: u16 = 429;
 
-/// An Envoy with what stands behind it and beside it.
+/// An Envoy, its upstream and its Tidegate.
 struct Front {
     envoy: Envoy,
     served: Served,
@@ -28,12 +28,12 @@ struct Front {
 }
 
 impl Front {
-    /// Limits in memory, and a configuration that adds to the usual one.
+    /// With limits in memory, and a configuration that extends the usual one.
     async fn start(limits: &str, configure: impl FnOnce(Config) -> Config) -> Self {
         Self::over(Served::with_limits(limits), None, configure).await
     }
 
-    /// The same on a Redis server.
+    /// The same with a Redis server.
     async fn on_redis(limits: &str, configure: impl FnOnce(Config) -> Config) -> Self {
         let redis = RedisServer::start(Version::Redis70);
         let served = Served::with(&[limits], &["--store", &redis.url(), "--store-timeout", "10s"]);
@@ -50,23 +50,23 @@ impl Front {
         Self { envoy: Envoy::start(&config).await, served, redis, _upstream: upstream }
     }
 
-    fn get(&self, path: &str) -> CounterRequest {
+    fn get(&self, path: &str) -> WebRequest {
         self.envoy.get(path)
     }
 
-    /// Hits left of the only limit that a request meets.
+    /// The remaining hits of the only limit that a request matches.
     async fn left(&self, request: Request) -> u64 {
         self.served.caller().await.remaining(&request).await
     }
 }
 
-/// The rate limits of a route or host: a descriptor for each name, with the header `x-NAME`.
+/// The rate limits of a route or host: one descriptor per name, with the header `x-NAME`.
 fn apart(names: &[&str]) -> String {
     let limits = names.iter().map(|name| format!("{{ actions: [{}] }}", header(name)));
     format!("{{ rate_limits: [{}] }}", limits.collect::<Vec<_>>().join(", "))
 }
 
-/// The same in one descriptor, an entry for each name.
+/// The same in one descriptor, with one entry per name.
 fn together(names: &[&str]) -> String {
     let entries = names.iter().map(|name| header(name)).collect::<Vec<_>>().join(", ");
     format!("{{ rate_limits: [{{ actions: [{entries}] }}] }}")

@@ -1,4 +1,4 @@
-//! The memory store at its bound on keys: a flood of distinct values of one limit evicts that
+//! The memory store at its maximum of keys: a flood of distinct values of one limit evicts that
 //! limit's own counters, and all other limits stay exact.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
@@ -11,7 +11,7 @@ use tidegate::store::fallback::Fallback;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store_error::StoreError;
 
-use crate::asks::{checked, limit, peek, take};
+use crate::counters::{checked, limit, peek, take};
 use crate::support::client::{Caller, Request, Served, request};
 use crate::support::servers::free_port;
 
@@ -21,7 +21,7 @@ const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// What a limit of five a period admits of so many requests in one period.
+/// The number of requests, of which a limit of five per period admits five.
 const REQUESTS: u64 = 300;
 const ADMITTED: u64 = 5;
 
@@ -30,7 +30,7 @@ fn store() -> (MemoryStore, FakeClock) {
     (MemoryStore::new(KEYS_MAX, Arc::new(clock.clone())), clock)
 }
 
-/// Five hits at once, and no more within the same moment.
+/// Five hits at once, and no more at the same time.
 fn five(algorithm: Algorithm, period_ms: u64) -> Limit {
     let burst = (algorithm == Algorithm::Gcra).then_some(5);
     checked(&LimitSpec { algorithm, hits: 5, period_ms, burst, ..LimitSpec::default() })
@@ -40,7 +40,7 @@ fn admits(store: &MemoryStore, name: &str, limit: &Limit) -> bool {
     store.decide(&[take(name, limit)], None).allowed
 }
 
-/// Distinct values of one limit of one hit an hour.
+/// Distinct values of a limit of one hit per hour.
 struct Flood {
     limit: Limit,
     sent: u64,
@@ -60,7 +60,7 @@ impl Flood {
     }
 }
 
-/// Hits that each of `users` users gets out of [`REQUESTS`], while the flood goes on.
+/// The hits that each of `users` users gets out of [`REQUESTS`] during the flood.
 fn admitted(store: &MemoryStore, flood: &mut Flood, limit: &Limit, users: u64) -> Vec<u64> {
     let mut admitted = vec![0; usize::try_from(users).unwrap()];
     for _ in 0..REQUESTS {
@@ -80,7 +80,7 @@ fn a_flood_of_one_limit_leaves_limits_of_shorter_periods_exact() {
             let (mut flood, five) = (Flood::of(algorithm), five(algorithm, period_ms));
             flood.send(&store, 3 * KEYS_MAX as u64);
             for window in 0..3 {
-                // Two periods on, every algorithm has all of the limit again.
+                // After two periods, every algorithm has its whole limit again.
                 clock.set(START_MS + window * 2 * period_ms);
                 let counts = admitted(&store, &mut flood, &five, 1);
                 assert_eq!(counts, [ADMITTED], "{algorithm:?}, {period_ms} ms, window {window}");
@@ -159,8 +159,9 @@ fn a_flood_within_one_request_leaves_other_limits_exact() {
         (limit(Algorithm::FixedWindow, 1, HOUR_MS), five(Algorithm::Gcra, SECOND_MS));
     let mut admitted = 0;
     for call in 0..40 {
-        let asks: Vec<_> = (0..250).map(|at| take(&format!("{call} {at}"), &hour)).collect();
-        assert!(store.decide(&asks, None).allowed);
+        let counter_requests: Vec<_> =
+            (0..250).map(|at| take(&format!("{call} {at}"), &hour)).collect();
+        assert!(store.decide(&counter_requests, None).allowed);
         admitted += u64::from(admits(&store, "user", &five));
         assert!(store.keys() <= KEYS_MAX, "{} keys", store.keys());
     }
@@ -185,7 +186,7 @@ fn the_fallback_stays_exact_in_a_flood() {
     assert_eq!(admitted, ADMITTED);
 }
 
-/// Sliding logs: a test never knows where the windows of a running service begin.
+/// Sliding logs: a test cannot know when the windows of a running service begin.
 const SERVED: &str = "
 domain: edge
 descriptors:
@@ -194,7 +195,7 @@ descriptors:
   - {key: route, rate_limit: {limit: 1000, period: 1h}}
 ";
 
-/// Four times the bound, in calls of 80 descriptors, as many logs as a request may have; `nth` makes
+/// Four times the maximum, in calls of 80 descriptors, as many logs as a request may have; `nth` builds
 /// the descriptor of each value.
 async fn flood_calls(caller: &Caller, nth: impl Fn(Request, usize) -> Request) -> u64 {
     let mut admitted = 0;

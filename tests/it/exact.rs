@@ -1,8 +1,8 @@
-//! No over-admission and no lost hit: whoever asks, through whichever process, exactly the limit
+//! No over-admission and no lost hit: for concurrent callers and processes, exactly the limit
 //! passes, and a second limit of the same requests loses exactly as much.
 //!
-//! No limit here gives a hit back while the test runs: windows end in decades or after an hour
-//! since the first hit, buckets refill a hit a year.
+//! No limit here gives a hit back while the test runs: windows end in decades or an hour after the
+//! first hit, buckets refill one hit per year.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,7 @@ async fn two_processes_on_one_redis_admit_exactly_the_limit_of_every_algorithm()
     let limits = limits();
     let limits: Vec<_> = limits.iter().map(String::as_str).collect();
     let url = redis.url();
-    // On a busy machine a decision may take long: here it must only be right.
+    // On a busy machine a decision may take long; here only correctness matters.
     let args = ["--store", &url, "--store-timeout", "10s"];
     let processes = [Served::with(&limits, &args), Served::with(&limits, &args)];
     for algorithm in Algorithm::ALL {
@@ -42,7 +42,7 @@ async fn memory_admits_exactly_the_limit_of_every_algorithm() {
     }
 }
 
-/// A file for each algorithm: a domain of its name with the limits `narrow` and `wide`.
+/// One file per algorithm: a domain of its name with the limits `narrow` and `wide`.
 fn limits() -> Vec<String> {
     let file = |algorithm: Algorithm| {
         let shape = |hits| match algorithm {
@@ -90,7 +90,7 @@ async fn admits_exactly_the_limit(algorithm: Algorithm, processes: &[Served]) {
     }
 }
 
-/// Calls until all calls of all callers are made, and counts those that were allowed.
+/// Sends calls until all callers together have sent all, and counts the allowed ones.
 async fn call_on(caller: Caller, request: Request, calls: Arc<AtomicU32>) -> u64 {
     let mut allowed = 0;
     while calls.fetch_add(1, Ordering::Relaxed) < CALLS {

@@ -1,4 +1,4 @@
-//! The examples of `deploy/example`, with their real files on ports of their own.
+//! The examples of `deploy/example`, run with their real files on ports of their own.
 
 mod script;
 
@@ -17,7 +17,7 @@ use crate::support::envoy::Envoy;
 use crate::support::servers::free_port;
 use crate::support::tidegate::Tidegate;
 
-/// An example's configuration with ports that are free, and times that a busy machine keeps.
+/// An example's configuration with free ports, and timeouts that a busy machine keeps.
 fn fitted(config: &str, service: SocketAddr, front: u16, admin: u16) -> String {
     let upstream = free_port().to_string();
     let ports = [
@@ -80,7 +80,7 @@ async fn the_envoy_example_limits_by_address_key_and_route() {
     let policies = "100, 100;w=60;name=\"per_address\", 1000;w=3600;name=\"per_key\"";
     assert_eq!((home.status, home.header("x-ratelimit-limit")), (200, Some(policies)));
     assert_eq!(example.left(request("edge").about("api_key", "k")).await, 999);
-    // Two reports are all that 20 at once hold; the login took nothing of it.
+    // The limit of two reports allows two of 20 at once; the login takes none of it.
     assert_eq!(example.envoy.get("/report").send().await.status, 200);
     let statuses = example.envoy.get("/report").statuses(2).await;
     assert!(statuses.contains(&429), "{statuses:?}");
@@ -88,7 +88,7 @@ async fn the_envoy_example_limits_by_address_key_and_route() {
 }
 
 #[tokio::test]
-async fn the_envoy_example_tells_grpc_callers_and_lets_all_pass_without_tidegate() {
+async fn the_envoy_example_rejects_grpc_callers_and_fails_open_without_tidegate() {
     let mut example = Example::start("envoy").await;
     let endpoint = Endpoint::from_shared(format!("http://{}", example.envoy.addr)).unwrap();
     let mut client = HealthClient::new(endpoint.connect().await.unwrap());
@@ -101,7 +101,7 @@ async fn the_envoy_example_tells_grpc_callers_and_lets_all_pass_without_tidegate
     assert_eq!(example.envoy.get("/login").statuses(9).await, [200; 9]);
 }
 
-/// Sends requests that use so many tokens; their statuses, and what is left in the end.
+/// Sends requests that use so many tokens; returns their statuses, and the remaining tokens.
 async fn chat(example: &Example, path: &str, key: &str, used: &[u64]) -> (Vec<u16>, u64) {
     const CALLS: &str = "cluster.tidegate.upstream_rq_completed";
     let mut statuses = Vec::new();
@@ -109,7 +109,7 @@ async fn chat(example: &Example, path: &str, key: &str, used: &[u64]) -> (Vec<u1
     for tokens in used {
         let ask = example.envoy.get(path).header("x-api-key", "a");
         let answer = ask.header("x-demo-tokens", tokens.to_string()).send().await;
-        // A call to ask, and one to pay for what was served.
+        // One call to check, and one to pay for a served request.
         calls += if answer.status == 200 { 2 } else { 1 };
         example.envoy.wait_for_stat(CALLS, calls).await;
         statuses.push(answer.status);
@@ -118,7 +118,7 @@ async fn chat(example: &Example, path: &str, key: &str, used: &[u64]) -> (Vec<u1
 }
 
 #[tokio::test]
-async fn the_llm_example_charges_what_was_used_and_stops_who_is_in_debt() {
+async fn the_llm_example_charges_used_tokens_and_stops_callers_in_debt() {
     let example = Example::start("llm-tokens").await;
     assert_eq!(example.envoy.get("/v1/chat").send().await.status, 401);
     let (statuses, left) = chat(&example, "/v1/chat", "tokens", &[400, 500]).await;
@@ -126,7 +126,7 @@ async fn the_llm_example_charges_what_was_used_and_stops_who_is_in_debt() {
     let (statuses, left) = chat(&example, "/v1/chat", "tokens", &[500, 1, 1]).await;
     assert_eq!((statuses, left), (vec![200, 429, 429], 0), "400 tokens of debt");
     let rejected = example.envoy.get("/v1/chat").header("x-api-key", "a").send().await;
-    // 401 tokens are 24 minutes; being rejected costs nothing.
+    // 401 tokens take 24 minutes; being rejected costs nothing.
     assert!((1_400..=1_444).contains(&rejected.number("retry-after")), "{rejected:?}");
 }
 

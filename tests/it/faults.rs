@@ -1,5 +1,5 @@
-//! A steady load while Redis, or the way to it, fails: every call is answered, in time, and Redis
-//! decides again soon after it can.
+//! A steady load while Redis, or the network to it, fails: every call is answered in time, and
+//! Redis decides again soon after it recovers.
 
 use std::time::Duration;
 
@@ -14,27 +14,29 @@ use crate::support::servers::{RedisServer, Version};
 const LIMITS: &str = "{domain: edge, descriptors: [\
     {key: user, rate_limit: {limit: 1000000, period: 1h, algorithm: sliding_window_counter}}]}";
 
-/// Requests a second; unoptimized, as many as a thread can bear that shares two cores with ten.
+/// Requests per second; unoptimized, the most that a thread can serve which shares two cores with
+/// ten others.
 const RATE: u32 = if cfg!(debug_assertions) { 100 } else { 500 };
 
-/// As it is by default, for the time to an answer is what is tested.
+/// The default timeout, because the time to an answer is tested.
 const STORE_TIMEOUT: Duration = Duration::from_millis(15);
 
-/// What a busy machine may add to an answer beside what it adds to the slowest of those that need no
-/// store: these tests share two cores with others.
+/// The delay that a busy machine may add to an answer, besides the one it adds to the slowest
+/// request that needs no store: these tests share two cores with others.
 const BUSY: Duration = Duration::from_millis(150);
 
-/// How soon Redis decides again: some attempts, of which one has to be in time on a busy machine.
+/// The deadline for Redis to decide again: several attempts, of which one has to succeed on a busy
+/// machine.
 fn back_max(slowest_control: Duration) -> Duration {
     Duration::from_secs(2) + 10 * slowest_control
 }
 
-/// How soon a new primary decides that was already there when it was looked for.
+/// The deadline for a new primary to decide if it already exists when the client looks for it.
 fn found_max(slowest_control: Duration) -> Duration {
     Duration::from_secs(1) + 10 * slowest_control
 }
 
-/// For what ought to come at once.
+/// A deadline for steps that are immediate.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn user() -> Request {
@@ -45,7 +47,7 @@ fn served(url: &str) -> Served {
     Served::with(&[LIMITS], &["--store", url])
 }
 
-/// A load that the store decides, beside requests that need no store.
+/// A load that the store decides, plus requests that need no store.
 fn steady(served: &Served) -> Load {
     let control = request("unknown").about("user", "a");
     let load = Load::start_beside(served.tidegate.grpc, RATE, &user(), &control);
@@ -58,9 +60,9 @@ fn is_fallback(sample: &Sample) -> bool {
     sample.source == Fallback
 }
 
-/// Every request got a decision, and none waited for Redis, that is much longer than the slowest
-/// that did not need it. Prints a row of the table that `make
-/// faults` shows: the fault, the requests, their p99.9 and how soon Redis decided again.
+/// Asserts that every request got a decision, and that none waited for Redis, which is much longer
+/// than the slowest request without it. Prints a row of the table of `make faults`: the fault, the
+/// requests, their p99.9 and how soon Redis decided again.
 fn assert_answered(
     what: &str,
     (samples, slowest_control): (&Samples, Duration),
@@ -79,7 +81,7 @@ fn assert_answered(
 }
 
 #[test]
-fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
+fn every_call_is_answered_during_network_faults_and_redis_decides_again() {
     let server = RedisServer::start(Version::Redis70);
     let slow = Mode::DelayReplies(Duration::from_millis(200));
     for (name, mode) in [
@@ -103,7 +105,7 @@ fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
         let (samples, slowest_control) = load.stop_beside();
         let pause = back.sent - healed;
         assert_answered(name, (&samples, slowest_control), Some(pause));
-        // Of three threads, or a few more where there are more cores.
+        // Of three threads, or a few more on machines with more cores.
         let connections = proxy.accepted() - connected;
         assert!(connections <= 100, "{mode:?}: {connections} connections in about a second");
         assert!(pause <= back_max(slowest_control), "{mode:?}: back after {pause:?}");
@@ -111,7 +113,7 @@ fn whatever_the_network_does_every_call_is_answered_and_redis_decides_again() {
 }
 
 #[test]
-fn a_reply_that_is_cut_in_half_costs_no_decision() {
+fn a_reply_cut_in_half_costs_no_decision() {
     let server = RedisServer::start(Version::Redis70);
     let proxy = Proxy::before(server.addr());
     let served = served(&proxy.url());
@@ -125,7 +127,7 @@ fn a_reply_that_is_cut_in_half_costs_no_decision() {
 }
 
 #[test]
-fn a_server_that_is_killed_or_stopped_is_done_without_until_it_is_back() {
+fn the_fallback_decides_while_a_server_is_killed_or_stopped() {
     let mut server = RedisServer::start(Version::Redis70);
     let served = served(&server.url());
     let load = steady(&served);

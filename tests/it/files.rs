@@ -1,14 +1,14 @@
-//! Rules of the tree: what a reviewer would otherwise have to look for.
+//! Rules about the files of the repository, which a reviewer would otherwise have to check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const LINES_MAX: usize = 450;
 
-/// The one loop of the tests that looks, waits and looks again, for what sends no event, and the
-/// proxy that delays replies; and of the program the ends of messages and streams that come too
-/// slowly, the delay before it ends, the acceptor, where the machine has no descriptor left, the
-/// alarm for deadlines, the probe of a server that is down and the map of a cluster.
+/// The only loops that may sleep. In the tests: the loop that polls for changes that send no event,
+/// and the proxy that delays replies. In the program: the ends of messages and streams that arrive
+/// too slowly, the delay before shutdown, the acceptor when the machine has no descriptor left, the
+/// timer for deadlines, the probe of a server that is down and the map of a cluster.
 const MAY_WAIT: [&str; 8] = [
     "tests/it/support/process.rs",
     "tests/it/support/proxy.rs",
@@ -21,16 +21,16 @@ const MAY_WAIT: [&str; 8] = [
 ];
 
 #[test]
-fn no_source_file_is_longer_than_a_reader_can_hold() {
+fn no_source_file_is_too_long() {
     for (path, text) in files(&["src", "lua", "tests/it", "tests/bench"]) {
         let lines = text.lines().count();
-        assert!(lines <= LINES_MAX, "{path}: {lines} lines are over the most, {LINES_MAX}");
+        assert!(lines <= LINES_MAX, "{path}: {lines} lines are over the maximum, {LINES_MAX}");
     }
 }
 
 #[test]
-fn nothing_is_left_for_later() {
-    // Put together here, so that this file keeps its own rule.
+fn no_file_has_a_todo() {
+    // Concatenated here, so that this file keeps its own rule.
     let marks = ["TO", "FIX"].into_iter().zip(["DO", "ME"]);
     let marks: Vec<_> = marks.map(|(start, end)| format!("{start}{end}")).collect();
     for (path, text) in files(&["src", "lua", "tests/it", "tests/bench", "tests/tools", "proto"]) {
@@ -64,7 +64,7 @@ fn every_test_of_the_tree_is_run() {
 }
 
 #[test]
-fn every_part_of_the_script_is_named_in_the_build() {
+fn every_file_of_the_script_is_in_the_build() {
     let build = fs::read_to_string(root().join("build.rs")).unwrap();
     let parts = files(&["lua"]);
     assert!(!parts.is_empty(), "no part of the script");

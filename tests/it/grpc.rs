@@ -1,11 +1,11 @@
-//! Tidegate's own gRPC service, health and reflection, as callers meet them.
+//! Tidegate's own gRPC service, health and reflection, from the view of callers.
 
 mod envoy;
 mod hostile;
+mod malformed;
 mod quota;
 mod refused;
-mod told;
-mod worst;
+mod response_fields;
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn only(answer: CheckRateLimitResponse) -> LimitStatus {
 }
 
 #[tokio::test]
-async fn a_check_takes_hits_until_none_are_left_and_then_rejects() {
+async fn a_check_takes_hits_until_none_remain_and_then_rejects() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let user = request("edge").about("user", "42");
@@ -90,7 +90,7 @@ async fn a_check_takes_hits_until_none_are_left_and_then_rejects() {
 }
 
 #[tokio::test]
-async fn a_status_tells_its_limit_as_it_is_configured() {
+async fn a_status_has_its_limit_as_configured() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let all = request("edge")
@@ -102,16 +102,16 @@ async fn a_status_tells_its_limit_as_it_is_configured() {
         .about("both", "x")
         .about("watched", "x");
     let answer = caller.check(&all).await.unwrap();
-    let told = |status: &LimitStatus| {
+    let reported = |status: &LimitStatus| {
         let period_s = status.period.map_or(0, |period| period.seconds);
         (status.descriptor, status.rule.clone(), status.limit, period_s, status.algorithm())
     };
-    let told: Vec<_> = answer.statuses.iter().map(told).collect();
+    let reported: Vec<_> = answer.statuses.iter().map(reported).collect();
     let row = |at, rule: &str, limit, period_s, algorithm| {
         (at, rule.to_owned(), limit, period_s, algorithm)
     };
     assert_eq!(
-        told,
+        reported,
         [
             row(0, "free", 0, 0, Algorithm::Unspecified),
             row(1, "tenant/path=/login", 5, 3_600, Algorithm::SlidingWindowCounter),
@@ -165,7 +165,7 @@ async fn hits_and_refunds_count_as_they_are_given() {
 }
 
 #[tokio::test]
-async fn more_hits_than_ever_fit_are_rejected_without_a_time_to_retry() {
+async fn more_hits_than_can_ever_fit_are_rejected_without_retry_after() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let answer = caller.check(&request("edge").about("user", "a").taking(4)).await.unwrap();
@@ -174,7 +174,7 @@ async fn more_hits_than_ever_fit_are_rejected_without_a_time_to_retry() {
 }
 
 #[tokio::test]
-async fn a_leaky_bucket_tells_how_long_to_hold_each_request() {
+async fn a_leaky_bucket_returns_the_delay_of_each_request() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let queue = request("edge").about("queue", "a");
@@ -203,7 +203,7 @@ async fn a_quota_is_read_without_taking() {
 }
 
 #[tokio::test]
-async fn what_no_limit_stands_on_is_allowed() {
+async fn descriptors_without_a_limit_are_allowed() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     for free in [
@@ -241,7 +241,7 @@ async fn reflection_lists_every_service() {
 }
 
 #[tokio::test]
-async fn without_a_store_nothing_is_decided_until_it_is_there() {
+async fn without_a_store_nothing_is_decided_until_it_is_reachable() {
     let mut redis = RedisServer::start(Version::Redis70);
     redis.stop();
     let url = redis.url();

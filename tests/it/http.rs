@@ -1,4 +1,4 @@
-//! The HTTP port: probes, metrics, and the limits in force.
+//! The HTTP port: probes, metrics, and the loaded limits.
 
 mod json;
 mod labels;
@@ -41,7 +41,7 @@ descriptors:
     rate_limit: { limit: 1, period: 1h, algorithm: gcra }
 ";
 
-/// The text of /metrics: values by name and labels, comments left out.
+/// The values of /metrics by name and labels, without comments.
 fn metrics(served: &Served) -> BTreeMap<String, f64> {
     let page = served.page("/metrics");
     assert_eq!(page.status, 200);
@@ -72,7 +72,7 @@ async fn call(caller: &Caller, domain: &str, key: &str, value: &str) {
 }
 
 #[test]
-fn probes_answer() {
+fn probes_respond() {
     let served = Served::with(&[EDGE], &[]);
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/nothing", 404)] {
         assert_eq!(served.page(path).status, status, "{path}");
@@ -166,7 +166,7 @@ fn the_process_is_measured() {
 async fn series_depend_on_the_limits_files_and_never_on_traffic() {
     let served = Served::with(&[EDGE, OTHER], &[]);
     let caller = served.caller().await;
-    // Histograms and all: even before the first request.
+    // Including histograms, even before the first request.
     let before: Vec<_> = metrics(&served).into_keys().collect();
     for at in 0..100 {
         let value = format!("marker-{at}");
@@ -188,7 +188,7 @@ async fn series_depend_on_the_limits_files_and_never_on_traffic() {
 }
 
 #[test]
-fn limits_in_force_are_told_as_json() {
+fn loaded_limits_are_shown_as_json() {
     let served = Served::with(&[EDGE, OTHER], &[]);
     let page = served.page("/limits");
     assert!(page.head.contains("content-type: application/json"), "{}", page.head);
@@ -222,7 +222,7 @@ fn limits_in_force_are_told_as_json() {
 }
 
 #[test]
-fn what_is_asked_in_no_http_answers_nothing_and_the_next_page_is_served() {
+fn bytes_that_are_not_http_get_no_answer_and_the_next_page_is_served() {
     let served = Served::with(&[EDGE], &[]);
     let huge = format!("/{}", "x".repeat(20_000));
     for path in [huge.as_str(), "/%00", "/limits/../metrics", "/metrics?x=%ff"] {

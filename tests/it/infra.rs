@@ -1,5 +1,5 @@
-//! What tests of faults stand on does what it says: real clusters, sentinels, certificates, users,
-//! a proxy and a load, asked in plain RESP.
+//! Tests of the test infrastructure: real clusters, sentinels, certificates, users, a proxy and a
+//! load, checked with plain RESP.
 
 mod acl;
 mod cluster;
@@ -10,5 +10,5 @@ mod tls;
 
 use std::time::Duration;
 
-/// For a failover on a busy machine.
+/// The deadline for a failover on a busy machine.
 const FAILOVER_DEADLINE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Values of requests under a secret: Redis does not get to know them.
+//! Values of requests under a secret: Redis never sees them.
 
 use std::fs;
 use std::path::Path;
@@ -32,19 +32,20 @@ fn served(redis: &RedisServer, more: &[&str]) -> Served {
 }
 
 #[tokio::test]
-async fn redis_holds_no_value_and_replicas_of_one_secret_share_counters() {
+async fn redis_stores_no_value_and_replicas_with_one_secret_share_counters() {
     let (redis, folder) = (RedisServer::start(Version::Redis70), tempfile::tempdir().unwrap());
     let secrets = ["sixteen bytes, or more", "another one that is as long"];
     let paths = secrets.map(|text| secret(folder.path(), text));
     let replica = |path: &str| served(&redis, &["--key-secret-file", path]);
-    let asks = request("edge").about("user", "alice").about("tenant", "acme").and("user", "alice");
+    let user_request =
+        request("edge").about("user", "alice").about("tenant", "acme").and("user", "alice");
     let (one, other) = (replica(&paths[0]), replica(&paths[0]));
     for served in [&one, &other, &one] {
-        assert!(served.caller().await.allows(&asks).await);
+        assert!(served.caller().await.allows(&user_request).await);
     }
-    assert!(!other.caller().await.allows(&asks).await, "they count together");
+    assert!(!other.caller().await.allows(&user_request).await, "they count together");
     assert!(
-        replica(&paths[1]).caller().await.allows(&asks).await,
+        replica(&paths[1]).caller().await.allows(&user_request).await,
         "another secret, other counters"
     );
     let keys = redis.command(&["KEYS", "*"]).into_array();
@@ -57,7 +58,7 @@ async fn redis_holds_no_value_and_replicas_of_one_secret_share_counters() {
 }
 
 #[test]
-fn a_file_without_a_secret_ends_serve_at_once_and_names_the_flag() {
+fn a_file_without_a_secret_ends_serve_at_once_with_the_flag() {
     let (folder, limits) = (tempfile::tempdir().unwrap(), limits_folder(&[EDGE]));
     let path = secret(folder.path(), "too short");
     let limits = limits.path().to_str().unwrap();

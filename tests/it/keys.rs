@@ -1,19 +1,21 @@
-//! Keys: different counters have different keys, and the hash tag is what the domain says.
+//! Keys: different counters have different keys, and the hash tag has the domain and the entries of
+//! `slot_by`.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySecret, KeySuffix};
 use tidegate::limit::{Algorithm, Limit};
 
-use crate::asks::limit;
+use crate::counters::limit;
 
-/// What a key is made of, owned.
+/// The parts of a key, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
     domain: String,
     slot_by: Vec<String>,
     entries: Vec<(String, String)>,
-    /// Whether a wildcard that looks like the entry's value stands for all; without one, none does.
+    /// Whether a wildcard that looks like the entry's value replaces all values; without one, none
+    /// does.
     shared: Vec<bool>,
     algorithm: Algorithm,
     period_ms: u64,
@@ -49,7 +51,7 @@ impl Parts {
         String::from_utf8(self.key()).unwrap()
     }
 
-    /// The entries that choose the slot, where the path has all of them.
+    /// The entries that choose the slot, if the path has all of them.
     fn slot(&self) -> Vec<(String, String, bool)> {
         let marked =
             || self.marked().map(|(key, value, shared)| (key.into(), value.into(), shared));
@@ -62,7 +64,7 @@ impl Parts {
         self.entries.iter().zip(shared).map(|((key, value), shared)| (&**key, &**value, shared))
     }
 
-    /// All that tells two counters apart.
+    /// Everything that distinguishes two counters.
     fn identity(&self) -> impl PartialEq + use<> {
         let Self { domain, algorithm, period_ms, ordinal, .. } = self.clone();
         let entries = self.marked().map(|(k, v, shared)| (k.to_owned(), v.to_owned(), shared));
@@ -75,14 +77,14 @@ fn wildcard(value: &str) -> Box<str> {
     format!("{value}*").into()
 }
 
-/// What Redis Cluster hashes: between the first `{` and the first `}` after it.
+/// The part that Redis Cluster hashes: between the first `{` and the first `}` after it.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let open = key.iter().position(|byte| *byte == b'{').unwrap();
     let len = key[open + 1..].iter().position(|byte| *byte == b'}').unwrap();
     &key[open + 1..][..len]
 }
 
-/// Short strings of all that separates or escapes, so that two collide if any can, and long ones.
+/// Short strings of all separators and escapes, so that two collide if any can, and long ones.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => "[ab{}:,%=# 07\u{0}\u{1}\u{7f}é𝄞]{0,4}",
@@ -108,7 +110,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     )
 }
 
-/// Parts that differ from others in one place at most.
+/// Parts that differ in at most one position.
 fn changed(parts: &Parts, place: usize, text: String) -> Parts {
     let mut changed = parts.clone();
     let entries = changed.entries.len();
@@ -170,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_is_short_and_holds_no_blanks_or_controls(one in parts()) {
+    fn a_key_is_short_and_has_no_blanks_or_controls(one in parts()) {
         let key = one.key();
         prop_assert!(!key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f));
         prop_assert!(key.len() <= 3 * 128 * (1 + 4 * one.entries.len() + 4) + 64);
@@ -192,7 +194,7 @@ fn plain(entries: &[(&str, &str)], slot_by: &[&str]) -> Parts {
 }
 
 #[test]
-fn a_key_reads_as_what_it_counts() {
+fn a_key_is_readable() {
     let path = [("tenant", "acme"), ("path", "/login")];
     assert_eq!(plain(&path, &[]).text(), "tg:{edge}:tenant=acme,path=/login:log:1h");
     let slotted = plain(&path, &["tenant"]).text();
@@ -205,7 +207,7 @@ fn a_key_reads_as_what_it_counts() {
 }
 
 #[test]
-fn under_a_secret_no_value_stands_in_a_key() {
+fn under_a_secret_no_key_contains_a_value() {
     let path = [("tenant", "acme"), ("user", "acme")];
     let hidden =
         |entries: &_, slot_by: &_| Parts { secret: true, ..plain(entries, slot_by) }.text();
@@ -222,19 +224,19 @@ fn under_a_secret_no_value_stands_in_a_key() {
 }
 
 #[test]
-fn slot_by_holds_only_where_the_path_has_all_of_it() {
+fn slot_by_applies_only_if_the_path_has_all_of_it() {
     let path = [("tenant", "acme")];
     assert_eq!(plain(&path, &["tenant", "path"]).text(), "tg:{edge}:tenant=acme:log:1h");
 }
 
 #[test]
-fn what_separates_is_escaped_where_it_could_mislead() {
+fn separators_are_escaped_where_they_are_ambiguous() {
     let value = plain(&[("a=b", "c=d,e:f{g}%#\u{0} \u{7f}é")], &[]).text();
     assert_eq!(value, "tg:{edge}:a%3db=c=d%2ce:f%7bg%7d%25%23%00%20%7fé:log:1h");
 }
 
 #[test]
-fn a_text_of_more_than_128_bytes_stands_as_a_hash_of_fixed_length() {
+fn a_text_of_more_than_128_bytes_is_a_hash_of_fixed_length() {
     let key = |len: usize| plain(&[("k", &"x".repeat(len))], &[]).text();
     assert_eq!(key(128), format!("tg:{{edge}}:k={}:log:1h", "x".repeat(128)));
     let lengths: Vec<usize> = [129, 1_000, 100_000].map(|len| key(len).len()).into();
@@ -243,7 +245,7 @@ fn a_text_of_more_than_128_bytes_stands_as_a_hash_of_fixed_length() {
 }
 
 #[test]
-fn a_path_of_more_than_1024_bytes_stands_as_a_hash() {
+fn a_path_of_more_than_1024_bytes_is_a_hash() {
     let wide = "{".repeat(128);
     let entries = |last: &str| -> Vec<(String, String)> {
         let mut entries = vec![(wide.clone(), wide.clone()); 31];

@@ -1,5 +1,5 @@
-//! Golden cases: each limits file of `tests/golden/limits`, read alone as `NAME.yaml`, says exactly
-//! what its case has: its mistakes or, where it loads, its rules.
+//! Golden cases: each limits file of `tests/golden/limits`, read alone as `NAME.yaml`, must give
+//! exactly the text of its case: its mistakes or, if it loads, its rules.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use tidegate::rules::{Role, Rule, RuleSet, Switches};
 
 use crate::support::cases::{self, Case};
 
-fn said(case: &Case) -> String {
+fn printed(case: &Case) -> String {
     let file = (format!("{}.yaml", case.name).into(), case.given.clone());
     match parse(&[file], Switches::default()) {
         Ok(rules) => {
@@ -53,9 +53,9 @@ fn rule_line(rule: &Rule) -> String {
 }
 
 #[test]
-fn every_file_says_what_its_golden_text_says() {
+fn every_file_gives_its_golden_text() {
     assert!(cases::of_folder("limits").len() >= 80, "golden cases are missing");
-    cases::check("limits", said);
+    cases::check("limits", printed);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The log: lines for people, or objects for what collects them.
+//! The log: lines for people, or JSON objects for log collectors.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::process::wait_until;
 use crate::support::servers::free_port;
 use crate::support::tidegate::Tidegate;
 
-/// For a line of the log.
+/// The deadline for a log line.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 const EDGE: &str = "
@@ -20,7 +20,7 @@ descriptors:
     rate_limit: { limit: 2, period: 36500d, name: per_user }
 ";
 
-/// The lines of a log that is JSON and nothing else.
+/// The lines of a log that consists of JSON only.
 fn lines(served: &Served) -> Vec<Value> {
     let log = served.tidegate.log();
     let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -28,7 +28,7 @@ fn lines(served: &Served) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_no_terminal_gets_json_with_a_moment_a_level_and_a_message() {
+fn output_to_a_pipe_is_json_with_a_time_a_level_and_a_message() {
     for format in ["auto", "json"] {
         let served = Served::with(&[EDGE], &["--log-format", format]);
         let message = format!("grpc on {}", served.tidegate.grpc);
@@ -47,12 +47,12 @@ fn what_is_no_terminal_gets_json_with_a_moment_a_level_and_a_message() {
 }
 
 #[test]
-fn causes_are_fields_and_secrets_are_nowhere() {
+fn causes_are_fields_and_secrets_are_never_logged() {
     let store = format!("redis://user:hunter2-secret@127.0.0.1:{}", free_port());
     let args = ["--log-format", "json", "--log", "debug", "--store", &store];
     let served = Served::with(&[EDGE], &args);
-    let told = || lines(&served).into_iter().find(|line| line["level"] == "WARN");
-    let line = wait_until(DEADLINE, told).expect("a line about the store");
+    let reported = || lines(&served).into_iter().find(|line| line["level"] == "WARN");
+    let line = wait_until(DEADLINE, reported).expect("a line about the store");
     assert!(line["error"].is_string() || line["message"].is_string(), "{line}");
     assert!(!served.tidegate.log().contains("hunter2"));
 }
@@ -65,7 +65,7 @@ fn another_format_is_refused() {
 }
 
 #[test]
-fn what_ends_the_service_is_the_last_line_in_the_form_of_the_others() {
+fn a_fatal_error_is_the_last_line_in_the_usual_format() {
     let run = |format| {
         let args = ["serve", "--limits", "/no/such/file", "--grpc-addr", "127.0.0.1:0"];
         let args = [&args[..], &["--http-addr", "127.0.0.1:0", "--log-format", format]].concat();
@@ -95,14 +95,14 @@ fn wait_for_decisions(served: &Served, count: usize) -> Vec<Value> {
     wait_until(DEADLINE, all).unwrap_or_else(|| panic!("{}", served.tidegate.log()))
 }
 
-/// What `/metrics` says of lines with this result.
+/// The number of lines with this result, from `/metrics`.
 fn lines_counted(served: &Served, result: &str) -> u64 {
     let name = format!("rate_limit_decision_log_lines_total{{result=\"{result}\"}} ");
     let page = served.page("/metrics");
     page.body.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap()
 }
 
-/// Waits until lines are written and lost as `wanted`, and says how many.
+/// Waits until the numbers of written and lost lines are as `wanted`, and returns them.
 fn wait_for_count(served: &Served, wanted: impl Fn(u64, u64) -> bool) -> (u64, u64) {
     let count = || (lines_counted(served, "written"), lines_counted(served, "lost"));
     let found = || Some(count()).filter(|(written, lost)| wanted(*written, *lost));
@@ -112,18 +112,18 @@ fn wait_for_count(served: &Served, wanted: impl Fn(u64, u64) -> bool) -> (u64, u
 const ALL: [&str; 2] = ["--decision-log-sample", "1"];
 
 #[tokio::test]
-async fn a_decision_is_logged_with_what_was_asked_and_which_limit_rejected() {
+async fn a_decision_is_logged_with_its_request_and_the_limit_that_rejected() {
     let served = Served::with(&[EDGE], &ALL);
     let caller = served.caller().await;
     let alice = request("edge").about("user", "alice");
     for _ in 0..3 {
         caller.check(&alice).await.unwrap();
     }
-    // It takes nothing, so it is no decision.
+    // It takes nothing, so it is not logged.
     caller.quota(&alice).await.unwrap();
     let lines = wait_for_decisions(&served, 3);
-    let told: Vec<_> = lines.iter().map(|line| line["decision"].as_str().unwrap()).collect();
-    assert_eq!(told, ["allowed", "allowed", "rejected"], "{lines:?}");
+    let reported: Vec<_> = lines.iter().map(|line| line["decision"].as_str().unwrap()).collect();
+    assert_eq!(reported, ["allowed", "allowed", "rejected"], "{lines:?}");
     let line = &lines[2];
     assert_eq!((&line["domain"], &line["source"]), (&"edge".into(), &"store".into()));
     assert_eq!(line["rejected_by"], json!(["per_user"]));
@@ -135,7 +135,7 @@ async fn a_decision_is_logged_with_what_was_asked_and_which_limit_rejected() {
 }
 
 #[tokio::test]
-async fn the_decision_log_hashes_what_a_rule_says_and_what_no_rule_knows() {
+async fn the_decision_log_hashes_configured_and_unknown_values() {
     let hashed = EDGE.replace("    rate_limit", "    hash_values: true\n    rate_limit");
     let served = Served::with(&[&hashed], &ALL);
     let caller = served.caller().await;
@@ -156,7 +156,7 @@ async fn the_decision_log_hashes_what_a_rule_says_and_what_no_rule_knows() {
 }
 
 #[tokio::test]
-async fn a_share_of_the_decisions_is_logged_and_by_default_none() {
+async fn a_sample_of_the_decisions_is_logged_and_by_default_none() {
     let tenth = ["--decision-log-sample", "0.1", "--decision-log-rate", "100000"];
     let (served, silent) = (Served::with(&[EDGE], &tenth), Served::with(&[EDGE], &[]));
     for served in [&served, &silent] {
@@ -165,14 +165,14 @@ async fn a_share_of_the_decisions_is_logged_and_by_default_none() {
             caller.check(&request("edge").about("user", "alice")).await.unwrap();
         }
     }
-    // Of 1,000 at 1 in 10, 9.5 is one deviation: this fails once in a billion runs.
+    // For 1,000 at 1 in 10, the standard deviation is 9.5: this fails once in a billion runs.
     wait_for_count(&served, |written, _| (40..=160).contains(&written));
     assert!(decisions(&silent).is_empty());
     assert_eq!(lines_counted(&silent, "written"), 0);
 }
 
 #[tokio::test]
-async fn a_second_has_so_many_lines_of_the_decision_log_and_no_more() {
+async fn the_decision_log_is_bounded_per_second() {
     let served = Served::with(&[EDGE], &[&ALL[..], &["--decision-log-rate", "1"]].concat());
     let caller = served.caller().await;
     let start = Stopwatch::start();
@@ -187,7 +187,7 @@ async fn a_second_has_so_many_lines_of_the_decision_log_and_no_more() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_reader_of_the_log_who_stands_still() {
+async fn a_stalled_reader_of_the_log_delays_no_request() {
     let served = Served::with(&[EDGE], &[&ALL[..], &["--decision-log-rate", "1000000"]].concat());
     let caller = served.caller().await;
     let mut sent = 0;
@@ -202,7 +202,7 @@ async fn nobody_waits_for_a_reader_of_the_log_who_stands_still() {
         }
     }
     let (written, _) = wait_for_count(&served, |written, lost| written + lost == sent);
-    // What is told as written is written, once it is read.
+    // Lines that are counted as written are written once they are read.
     assert_eq!(
         wait_for_decisions(&served, usize::try_from(written).unwrap()).len() as u64,
         written
@@ -210,7 +210,7 @@ async fn nobody_waits_for_a_reader_of_the_log_who_stands_still() {
 }
 
 #[test]
-fn a_share_that_is_none_is_refused() {
+fn an_invalid_sample_rate_is_refused() {
     for share in ["1.5", "-0.1", "NaN", "half"] {
         let share = format!("--decision-log-sample={share}");
         let output = Tidegate::run(&["serve", "--limits", "x", &share], "");

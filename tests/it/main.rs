@@ -1,4 +1,4 @@
-//! The one integration binary: a module per area, real servers started by the tests.
+//! The only integration test binary: one module per area, with real servers started by the tests.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,15 +7,12 @@
 )]
 
 mod algorithms;
-mod asks;
-mod charges;
 mod cli;
 mod cluster;
+mod counters;
 mod deny_cache;
 mod deploy;
-mod dice;
 mod docs;
-mod draw;
 mod envoy;
 mod eviction;
 mod exact;
@@ -29,7 +26,7 @@ mod infra;
 mod key_secret;
 mod keys;
 mod layers;
-mod life;
+mod lifecycle;
 mod limits_files;
 mod log;
 mod lua_and_rust;
@@ -37,6 +34,9 @@ mod memory_store;
 mod outages;
 mod overdraft;
 mod overload;
+mod random;
+mod random_limits;
+mod reconcile;
 mod redis_access;
 mod redis_ring;
 mod redis_slot;
@@ -45,10 +45,10 @@ mod reference;
 mod refunds;
 mod reload;
 mod run_cost;
+mod scatter;
 mod script_runs;
-mod secure_link;
 mod sockets;
-mod spread;
+mod store_tls;
 mod stores_agree;
 #[allow(clippy::disallowed_methods, reason = "deadlines for other processes need real time")]
 mod support;

@@ -1,4 +1,4 @@
-//! The store in this process: its bound on keys, what goes first, and many threads at once.
+//! The memory store: its maximum of keys, the order of eviction, and concurrent threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -11,14 +11,14 @@ use tidegate::decide::CounterRequest;
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 use tidegate::store::memory::MemoryStore;
 
-use crate::asks::{checked, key, limit, peek, refund, take};
-use crate::dice::Dice;
+use crate::counters::{checked, key, limit, peek, refund, take};
+use crate::random::Random;
 
 const START_MS: u64 = 1_700_000_000_000;
 const HOUR_MS: u64 = 3_600_000;
 const THREADS: u64 = 8;
 
-/// For threads that ought to end at once.
+/// The deadline for threads that end at once.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn store(keys_max: usize) -> (MemoryStore, FakeClock) {
@@ -49,7 +49,7 @@ fn idle_flood(store: &MemoryStore, clock: &FakeClock, step_ms: u64) {
 }
 
 #[test]
-fn limits_in_force_survive_a_flood_of_idle_ones() {
+fn active_counters_survive_a_flood_of_idle_ones() {
     let (store, clock) = store(100);
     let hour = for_hours(1);
     (0..50).for_each(|at| use_up(&store, &format!("in force {at}"), &hour));
@@ -62,18 +62,18 @@ fn limits_in_force_survive_a_flood_of_idle_ones() {
 }
 
 #[test]
-fn limits_in_force_survive_a_flood_of_limits_that_end_sooner() {
+fn active_counters_survive_a_flood_of_counters_that_expire_sooner() {
     let (store, clock) = store(100);
     let hour = for_hours(1);
     (0..50).for_each(|at| use_up(&store, &format!("in force {at}"), &hour));
     idle_flood(&store, &clock, 0);
     assert!((0..50).all(|at| is_held(&store, &format!("in force {at}"), &hour)));
-    // All of the flood came within the same millisecond: all but the last 50 went in force.
+    // The whole flood came within one millisecond: all but the last 50 were evicted while active.
     assert_eq!((store.keys(), store.evicted()), (100, 10_000 - 50));
 }
 
 #[test]
-fn what_has_expired_goes_first_and_is_no_loss() {
+fn expired_counters_are_evicted_first_and_do_not_count_as_lost() {
     let (store, clock) = store(100);
     (0..50).for_each(|at| use_up(&store, &format!("short {at}"), &for_hours(1)));
     (0..50).for_each(|at| use_up(&store, &format!("long {at}"), &for_hours(9)));
@@ -86,7 +86,7 @@ fn what_has_expired_goes_first_and_is_no_loss() {
 }
 
 #[test]
-fn at_the_bound_the_least_recently_used_counter_of_the_limit_goes() {
+fn at_the_maximum_the_least_recently_used_counter_is_evicted() {
     // Few enough that an eviction compares all of them.
     let (store, _) = store(8);
     let hour = for_hours(1);
@@ -103,9 +103,9 @@ fn at_the_bound_the_least_recently_used_counter_of_the_limit_goes() {
 }
 
 #[test]
-fn at_the_bound_the_limit_with_most_counters_loses_one() {
+fn at_the_maximum_the_limit_with_most_counters_loses_one() {
     let (store, _) = store(8);
-    // Those that end last are the most, so that the number and nearness to idle are opposites.
+    // The counters that end last are the most numerous, so that count and expiry order differ.
     (0..5).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(9)));
     (0..3).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1)));
     use_up(&store, "new", &for_hours(2));
@@ -116,16 +116,16 @@ fn at_the_bound_the_limit_with_most_counters_loses_one() {
 }
 
 #[test]
-fn the_bound_holds_where_one_request_brings_more_counters() {
+fn the_maximum_applies_to_a_request_with_more_counters() {
     let (store, _) = store(3);
-    let asks: Vec<CounterRequest> =
+    let requests: Vec<CounterRequest> =
         (0..10).map(|at| take(&format!("{at}"), &for_hours(1))).collect();
-    assert!(store.decide(&asks, None).allowed);
+    assert!(store.decide(&requests, None).allowed);
     assert_eq!((store.keys(), store.evicted()), (3, 7));
 }
 
 #[test]
-fn a_counter_that_was_used_again_is_as_far_from_idle_as_its_last_hit() {
+fn a_counter_that_was_used_again_expires_after_its_last_hit() {
     let (store, clock) = store(2);
     let twice = limit(Algorithm::SlidingWindowLog, 2, 10 * HOUR_MS);
     use_up(&store, "used again", &twice);
@@ -140,7 +140,7 @@ fn a_counter_that_was_used_again_is_as_far_from_idle_as_its_last_hit() {
 }
 
 #[test]
-fn a_counter_whose_newest_hits_were_given_back_is_nearer_to_idle() {
+fn a_counter_whose_newest_hits_were_given_back_expires_sooner() {
     let (store, clock) = store(2);
     let twice = limit(Algorithm::SlidingWindowLog, 2, 10 * HOUR_MS);
     use_up(&store, "given back", &twice);
@@ -156,7 +156,7 @@ fn a_counter_whose_newest_hits_were_given_back_is_nearer_to_idle() {
 }
 
 #[test]
-fn reads_and_rejections_of_unknown_counters_hold_no_keys() {
+fn reads_and_rejections_of_unknown_counters_store_no_keys() {
     let (store, _) = store(100);
     let closed = limit(Algorithm::FixedWindow, 0, HOUR_MS);
     for at in 0..1_000 {
@@ -168,7 +168,7 @@ fn reads_and_rejections_of_unknown_counters_hold_no_keys() {
 }
 
 #[test]
-fn no_key_stays_once_all_are_due() {
+fn no_key_remains_once_all_have_expired() {
     let (store, clock) = store(1_000_000);
     (0..20_000).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1 + at % 5)));
     store.drop_due();
@@ -181,45 +181,45 @@ fn no_key_stays_once_all_are_due() {
 }
 
 #[test]
-fn writes_alone_drop_what_is_due() {
+fn writes_alone_drop_expired_keys() {
     let (store, clock) = store(1_000_000);
     (0..5_000).for_each(|at| use_up(&store, &format!("{at}"), &for_hours(1)));
     clock.set(START_MS + 2 * HOUR_MS);
-    // Many to each shard, however keys fall to them: a write drops a few of its own shard's.
+    // Many per shard, however keys are distributed: a write drops a few of its own shard.
     (0..40_000).for_each(|at| use_up(&store, &format!("later {at}"), &for_hours(1)));
     assert_eq!((store.keys(), store.evicted()), (40_000, 0));
 }
 
 #[test]
-fn what_is_dropped_would_have_changed_no_decision() {
+fn dropped_states_would_not_have_changed_a_decision() {
     const NAMES: u64 = 2_000;
     let ((store, clock), (keeping, _)) = (store(1_000_000), store(1_000_000));
-    let mut dice = Dice::of_seed(1);
+    let mut random = Random::of_seed(1);
     let mut now_ms = START_MS;
     for step in 0..100_000 {
-        let name = dice.within(0..=NAMES - 1);
+        let name = random.within(0..=NAMES - 1);
         let algorithm = Algorithm::ALL[usize::try_from(name % 6).unwrap()];
         let limit =
             limit(algorithm, 4, HOUR_MS / 60 * 10_u64.pow(u32::try_from(name % 4).unwrap()));
-        let ask = match dice.within(0..=3) {
-            0 => refund(&name.to_string(), &limit, dice.within(1..=4)),
+        let request = match random.within(0..=3) {
+            0 => refund(&name.to_string(), &limit, random.within(1..=4)),
             _ => take(&name.to_string(), &limit),
         };
-        now_ms += dice.within(0..=2_000);
+        now_ms += random.within(0..=2_000);
         clock.set(now_ms);
-        if dice.within(0..=99) == 0 {
+        if random.within(0..=99) == 0 {
             store.drop_due();
         }
-        // A replay's states are never dropped.
-        let kept = keeping.decide(std::slice::from_ref(&ask), Some(now_ms));
-        assert_eq!(store.decide(&[ask], None), kept, "step {step}");
+        // States of a replay are never dropped.
+        let kept = keeping.decide(std::slice::from_ref(&request), Some(now_ms));
+        assert_eq!(store.decide(&[request], None), kept, "step {step}");
     }
     assert_eq!(store.evicted(), 0);
     assert!(store.keys() < keeping.keys(), "none was dropped");
 }
 
 #[test]
-fn counters_in_force_outlive_those_beside_them_whose_hits_were_given_back() {
+fn active_counters_outlive_those_whose_hits_were_given_back() {
     let (store, clock) = store(1_000_000);
     (0..2_000).for_each(|at| use_up(&store, &format!("held {at}"), &for_hours(5)));
     for at in 0..2_000 {
@@ -233,7 +233,7 @@ fn counters_in_force_outlive_those_beside_them_whose_hits_were_given_back() {
 }
 
 #[test]
-fn the_bound_holds_for_counters_that_are_in_force_for_ten_thousand_years() {
+fn the_maximum_applies_to_counters_that_last_ten_thousand_years() {
     let spec = LimitSpec {
         algorithm: Algorithm::TokenBucket,
         hits: 1,
@@ -254,7 +254,7 @@ fn the_bound_holds_for_counters_that_are_in_force_for_ten_thousand_years() {
     assert_eq!((store.keys(), store.evicted()), (100, THREADS * 200 - 100));
 }
 
-/// Runs `work` in eight threads that start together, and fails where they do not end in time.
+/// Runs `work` in eight threads that start together, and fails if they do not end in time.
 fn in_threads(work: impl Fn(u64) + Send + Sync + 'static) {
     let (work, start) = (Arc::new(work), Arc::new(Barrier::new(usize::try_from(THREADS).unwrap())));
     let (done, ends) = channel();
@@ -272,7 +272,7 @@ fn in_threads(work: impl Fn(u64) + Send + Sync + 'static) {
 }
 
 #[test]
-fn threads_with_keys_in_differing_orders_admit_exactly_the_limit() {
+fn threads_with_keys_in_different_orders_admit_exactly_the_limit() {
     const LIMIT: u64 = 20_000;
     let store = Arc::new(store(1_000).0);
     let allowed = Arc::new([const { AtomicU64::new(0) }; 12]);
@@ -282,14 +282,14 @@ fn threads_with_keys_in_differing_orders_admit_exactly_the_limit() {
     );
     let (threads_store, threads_allowed) = (Arc::clone(&store), Arc::clone(&allowed));
     in_threads(move |thread| {
-        let mut dice = Dice::of_seed(thread);
+        let mut random = Random::of_seed(thread);
         for _ in 0..4_000 {
-            let others: Vec<usize> = shuffled(&mut dice, 11);
-            let mut asks: Vec<CounterRequest> =
+            let others: Vec<usize> = shuffled(&mut random, 11);
+            let mut requests: Vec<CounterRequest> =
                 others[..3].iter().map(|at| take(&format!("{at}"), &wide)).collect();
-            let place = usize::try_from(dice.within(0..=3)).unwrap();
-            asks.insert(place, take("shared", &shared));
-            if threads_store.decide(&asks, None).allowed {
+            let place = usize::try_from(random.within(0..=3)).unwrap();
+            requests.insert(place, take("shared", &shared));
+            if threads_store.decide(&requests, None).allowed {
                 threads_allowed[11].fetch_add(1, Ordering::Relaxed);
                 others[..3].iter().for_each(|at| {
                     threads_allowed[*at].fetch_add(1, Ordering::Relaxed);
@@ -306,16 +306,16 @@ fn threads_with_keys_in_differing_orders_admit_exactly_the_limit() {
     assert_eq!(store.keys(), 12);
 }
 
-fn shuffled(dice: &mut Dice, count: usize) -> Vec<usize> {
+fn shuffled(random: &mut Random, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for at in (1..count).rev() {
-        order.swap(at, usize::try_from(dice.within(0..=at as u64)).unwrap());
+        order.swap(at, usize::try_from(random.within(0..=at as u64)).unwrap());
     }
     order
 }
 
 #[test]
-fn the_bound_on_keys_holds_under_threads() {
+fn the_maximum_of_keys_applies_under_threads() {
     let store = Arc::new(store(500).0);
     let threads_store = Arc::clone(&store);
     in_threads(move |thread| {
@@ -327,7 +327,7 @@ fn the_bound_on_keys_holds_under_threads() {
 }
 
 #[test]
-fn a_clock_that_steps_back_and_returns_forgets_nothing() {
+fn a_clock_that_steps_back_and_returns_loses_nothing() {
     for algorithm in Algorithm::ALL {
         let (store, clock) = store(100);
         let five = limit(algorithm, 5, HOUR_MS);
@@ -344,7 +344,7 @@ fn a_clock_that_steps_back_and_returns_forgets_nothing() {
 }
 
 #[test]
-fn states_in_force_outlive_hits_taken_while_the_clock_was_back() {
+fn active_states_outlive_hits_taken_while_the_clock_was_back() {
     for algorithm in Algorithm::ALL {
         let (store, clock) = store(100);
         let five = limit(algorithm, 5, HOUR_MS);

@@ -1,4 +1,4 @@
-//! What callers get while Redis does not answer, and afterwards.
+//! Answers while Redis does not respond, and afterwards.
 
 mod lost;
 mod moved;
@@ -24,7 +24,7 @@ fn served(redis: &RedisServer, more: &[&str]) -> Served {
     Served::with(&[LIMITS], &args)
 }
 
-/// Requests that the store did not decide, by the kind of why.
+/// Requests that the store did not decide, by kind of error.
 fn store_errors(served: &Served, kind: &str) -> u64 {
     metric(served, &format!("rate_limit_store_errors_total{{kind=\"{kind}\"}}"))
 }
@@ -43,8 +43,8 @@ fn user(name: &str) -> Request {
     request("edge").about("user", name)
 }
 
-/// Whether the request passes, and who said so.
-async fn asked(caller: &Caller, name: &str) -> (bool, &'static str) {
+/// Whether the request passes, and the source of the decision.
+async fn check(caller: &Caller, name: &str) -> (bool, &'static str) {
     let answer = caller.check(&user(name)).await.unwrap();
     (answer.decision().as_str_name() == "DECISION_ALLOWED", answer.source().as_str_name())
 }
@@ -52,49 +52,49 @@ async fn asked(caller: &Caller, name: &str) -> (bool, &'static str) {
 const STORE: &str = "DECISION_SOURCE_STORE";
 const FALLBACK: &str = "DECISION_SOURCE_FALLBACK";
 
-/// Asks again and again, and fails where that takes longer than a busy machine may need.
+/// Polls a condition, and fails after the time that a busy machine may need.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let ask = async { while !holds().await {} };
     timeout(Duration::from_secs(20), ask).await.expect(what);
 }
 
 async fn until_the_store_decides(caller: &Caller) {
-    until("the store decides again", async || asked(caller, "probe").await.1 == STORE).await;
+    until("the store decides again", async || check(caller, "probe").await.1 == STORE).await;
 }
 
 #[tokio::test]
-async fn a_replica_decides_by_itself_and_charges_what_it_admitted() {
+async fn a_replica_decides_alone_and_reconciles_admitted_hits() {
     let mut redis = RedisServer::start(Version::Redis70);
     let served = served(&redis, &["--replicas", "2"]);
     let caller = served.caller().await;
     until_the_store_decides(&caller).await;
     redis.stop();
-    // Half of six, for there are two replicas.
+    // Half of six, because there are two replicas.
     for allowed in [true, true, true, false, false] {
-        assert_eq!(asked(&caller, "a").await, (allowed, FALLBACK));
+        assert_eq!(check(&caller, "a").await, (allowed, FALLBACK));
     }
     let ready = served.page("/readyz");
     assert_eq!(ready.status, 200);
     assert!(ready.body.contains("on-store-failure"), "{}", ready.body);
     redis.restart();
     until_the_store_decides(&caller).await;
-    // The server came back empty: three hits are charged, and three are left.
+    // The server came back empty: three hits are reconciled, and three remain.
     until("what was admitted is charged", async || left(&caller, "a").await == 3).await;
     let charged = || metric(&served, "rate_limit_fallback_charged_total");
-    // With those of callers that asked whether it is back.
+    // Including those of requests that probed whether it is back.
     until("it is counted", async || charged() >= 3).await;
     assert!(metric(&served, "rate_limit_memory_keys") >= 1, "the fallback counts in memory");
-    assert!(asked(&caller, "a").await.0);
+    assert!(check(&caller, "a").await.0);
     until("one more is taken", async || left(&caller, "a").await == 2).await;
     let lines = |of: &str| served.tidegate.log().matches(of).count();
     let begun = lines("does not answer");
-    // Of a busy machine a further outage may be the fault.
+    // A busy machine may cause a further outage.
     assert!((1..=2).contains(&begun), "one line an outage: {}", served.tidegate.log());
     until("one line when it ends", async || lines("decides again") >= begun).await;
 }
 
 #[test]
-fn why_redis_is_not_reached_is_told() {
+fn the_reason_for_an_unreachable_redis_is_reported() {
     let redis = RedisServer::start(Version::Redis70);
     redis.command(&["CONFIG", "SET", "requirepass", "right"]);
     let addr = redis.addr();
@@ -117,7 +117,7 @@ fn why_redis_is_not_reached_is_told() {
 }
 
 #[test]
-fn an_end_without_redis_is_told_as_none() {
+fn a_shutdown_without_redis_is_not_an_outage() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let mut served = Served::with(&[LIMITS], &["--store", &url]);
     served.tidegate.wait_for_log("does not answer");
@@ -126,7 +126,7 @@ fn an_end_without_redis_is_told_as_none() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_leaving_still_charges_what_it_admitted() {
+async fn a_draining_replica_still_reconciles_admitted_hits() {
     let mut redis = RedisServer::start(Version::Redis70);
     let served = served(&redis, &["--drain-delay", "1h"]);
     let caller = served.caller().await;
@@ -135,22 +135,22 @@ async fn a_replica_that_is_leaving_still_charges_what_it_admitted() {
     served.tidegate.ask_to_end();
     caller.wait_for_health(ServingStatus::NotServing).await;
     for _ in 0..3 {
-        assert_eq!(asked(&caller, "a").await, (true, FALLBACK));
+        assert_eq!(check(&caller, "a").await, (true, FALLBACK));
     }
     redis.restart();
     until("what was admitted is charged", async || left(&caller, "a").await == 3).await;
 }
 
-// Of threads two: one waits for the end, and one closes the connection.
+// Of two threads, one waits for shutdown, and one closes the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_ending_replica_cannot_charge_is_said_to_be_lost() {
+async fn hits_that_a_stopping_replica_cannot_reconcile_are_reported_as_lost() {
     let mut redis = RedisServer::start(Version::Redis70);
     let mut served = served(&redis, &[]);
     let caller = served.caller().await;
     until_the_store_decides(&caller).await;
     redis.stop();
     for _ in 0..3 {
-        assert_eq!(asked(&caller, "a").await, (true, FALLBACK));
+        assert_eq!(check(&caller, "a").await, (true, FALLBACK));
     }
     drop(caller);
     assert!(served.tidegate.terminate().success());
@@ -158,7 +158,7 @@ async fn what_an_ending_replica_cannot_charge_is_said_to_be_lost() {
 }
 
 #[tokio::test]
-async fn a_domain_says_what_its_requests_get() {
+async fn a_domain_sets_its_failure_policy() {
     let policies = ["allow", "deny", "error", "local"];
     let file = |policy: &str| {
         format!(
@@ -195,21 +195,21 @@ async fn a_domain_says_what_its_requests_get() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_made_a_replica_is_done_without_until_it_is_promoted() {
+async fn the_fallback_decides_while_a_server_is_a_replica() {
     let primary = RedisServer::start(Version::Redis70);
     let redis = RedisServer::start(Version::Redis70);
     let served = served(&redis, &[]);
     let caller = served.caller().await;
     until_the_store_decides(&caller).await;
     redis.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
-    until("a replica takes nothing", async || asked(&caller, "b").await.1 == FALLBACK).await;
+    until("a replica takes nothing", async || check(&caller, "b").await.1 == FALLBACK).await;
     redis.command(&["REPLICAOF", "NO", "ONE"]);
     until_the_store_decides(&caller).await;
     served.tidegate.wait_for_log("the store decides again");
 }
 
 #[tokio::test]
-async fn a_policy_that_drops_counters_is_warned_of() {
+async fn a_policy_that_evicts_counters_causes_a_warning() {
     let redis = RedisServer::start(Version::Redis70);
     redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
     let served = served(&redis, &[]);
@@ -220,16 +220,16 @@ async fn a_policy_that_drops_counters_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_known_to_be_down_is_not_waited_for() {
+async fn a_server_known_to_be_down_delays_no_request() {
     let mut redis = RedisServer::start(Version::Redis70);
     let url = redis.url();
     let served = Served::with(&[LIMITS], &["--store", &url, "--store-timeout", "5s"]);
     let caller = served.caller().await;
     until_the_store_decides(&caller).await;
     redis.stop();
-    // One request waits in vain; a thousand that did would take more than an hour.
+    // One request waits for the timeout; if a thousand did, they would take more than an hour.
     for _ in 0..1_000 {
-        assert_eq!(asked(&caller, "b").await.1, FALLBACK);
+        assert_eq!(check(&caller, "b").await.1, FALLBACK);
     }
     redis.restart();
     until_the_store_decides(&caller).await;

@@ -1,5 +1,5 @@
-//! Debts of overdraft limits that are larger than 53 bits of a bucket's units, and waits that are
-//! longer than a protobuf Duration.
+//! Debts of overdraft limits that exceed 53 bits of a bucket's units, and waits that exceed a
+//! protobuf Duration.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::{AnyStore, DecideContext};
 
-use crate::asks::{checked, refund, take};
+use crate::counters::{checked, refund, take};
 use crate::support::client::{Page, Served, request};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::store_on;
 
-/// A moment in 2023.
+/// A time in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 
 const MONTH_MS: u64 = 30 * 86_400_000;
@@ -27,7 +27,7 @@ const MONTH_MS: u64 = 30 * 86_400_000;
 /// The longest protobuf Duration, 10,000 years.
 const DURATION_MAX_S: i64 = 315_576_000_000;
 
-/// A hit weighs 2,592,000,000 units, so that 3,474,000 hits are 2^53 of them.
+/// A hit weighs 2,592,000,000 units, so 3,474,000 hits are 2^53 of them.
 const HITS: u64 = 1_000_003;
 
 fn prime_month() -> Limit {
@@ -46,24 +46,25 @@ fn drained_in_ms(hits: u64) -> u64 {
     u64::try_from(units.div_ceil(u128::from(HITS))).unwrap()
 }
 
-async fn status_at(store: &AnyStore, ask: CounterRequest, at_ms: u64) -> Status {
-    let decided = store.decide(vec![ask], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
+async fn status_at(store: &AnyStore, counter_request: CounterRequest, at_ms: u64) -> Status {
+    let decided =
+        store.decide(vec![counter_request], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
     decided.unwrap().statuses[0]
 }
 
 async fn counts_a_debt_exactly(store: &AnyStore, name: &str) {
     let limit = prime_month();
     let hits = |hits| CounterRequest { hits, ..take("debt", &limit) };
-    let asks = || CounterRequest { mode: Mode::Peek, ..hits(1) };
+    let counter_requests = || CounterRequest { mode: Mode::Peek, ..hits(1) };
     let taken = status_at(store, hits(30_000_000), START_MS).await;
     assert_eq!(taken.reset_after_ms, drained_in_ms(30_000_000), "{name}");
-    let rejected = status_at(store, asks(), START_MS).await;
+    let rejected = status_at(store, counter_requests(), START_MS).await;
     let wait_ms = drained_in_ms(30_000_000 - HITS + 1);
     assert_eq!(rejected.retry_after_ms, Some(wait_ms), "{name}");
-    let early = status_at(store, asks(), START_MS + wait_ms - 1).await;
+    let early = status_at(store, counter_requests(), START_MS + wait_ms - 1).await;
     assert_eq!((early.within_limit, early.retry_after_ms), (false, Some(1)), "{name}");
-    assert!(status_at(store, asks(), START_MS + wait_ms).await.within_limit, "{name}");
-    // Paid in parts, taken in between, and given back.
+    assert!(status_at(store, counter_requests(), START_MS + wait_ms).await.within_limit, "{name}");
+    // Paid in parts, with hits in between, and given back.
     let later_ms = START_MS + 10 * MONTH_MS;
     let more = status_at(store, hits(5_000_000), later_ms).await;
     assert_eq!(more.reset_after_ms, drained_in_ms(35_000_000) - 10 * MONTH_MS, "{name}");
@@ -92,30 +93,30 @@ async fn a_debt_over_2_to_the_53_units_is_counted_exactly_in_redis() {
 const SLOW: &str = "{domain: edge, descriptors: [{key: user, rate_limit: \
     {limit: 1, period: 36500d, algorithm: token_bucket, overdraft: true}}]}";
 
-fn is_told_as_the_longest(told: Option<&Duration>) -> bool {
-    told.is_some_and(|told| (told.seconds, told.nanos) == (DURATION_MAX_S, 0))
+fn is_longest_duration(reported: Option<&Duration>) -> bool {
+    reported.is_some_and(|reported| (reported.seconds, reported.nanos) == (DURATION_MAX_S, 0))
 }
 
 #[tokio::test]
-async fn a_wait_beyond_a_duration_is_told_as_the_longest_duration() {
+async fn a_wait_beyond_a_duration_is_the_longest_duration() {
     let served = Served::with(&[SLOW], &["--headers", "draft"]);
     let caller = served.caller().await;
     let user = request("edge").about("user", "a");
     let taken = caller.check(&user.clone().taking(HITS_MAX)).await.unwrap();
-    assert!(is_told_as_the_longest(taken.statuses[0].reset_after.as_ref()), "{taken:?}");
+    assert!(is_longest_duration(taken.statuses[0].reset_after.as_ref()), "{taken:?}");
     let rejected = caller.check(&user).await.unwrap();
-    assert!(is_told_as_the_longest(rejected.retry_after.as_ref()), "{rejected:?}");
-    assert!(is_told_as_the_longest(rejected.statuses[0].retry_after.as_ref()), "{rejected:?}");
+    assert!(is_longest_duration(rejected.retry_after.as_ref()), "{rejected:?}");
+    assert!(is_longest_duration(rejected.statuses[0].retry_after.as_ref()), "{rejected:?}");
     let quota = caller.quota(&user).await.unwrap();
-    assert!(is_told_as_the_longest(quota.statuses[0].retry_after.as_ref()), "{quota:?}");
+    assert!(is_longest_duration(quota.statuses[0].retry_after.as_ref()), "{quota:?}");
     let over = caller.should(&user).await.unwrap();
-    assert!(is_told_as_the_longest(over.statuses[0].duration_until_reset.as_ref()), "{over:?}");
+    assert!(is_longest_duration(over.statuses[0].duration_until_reset.as_ref()), "{over:?}");
     let retry = over.response_headers_to_add.iter().find(|header| header.key == "Retry-After");
     assert_eq!(retry.unwrap().value, DURATION_MAX_S.to_string());
 }
 
 #[test]
-fn post_json_answers_whatever_the_debt() {
+fn post_json_answers_for_any_debt() {
     let served = Served::with_limits(SLOW);
     let body = |hits: u64| {
         let entries = json!([{ "key": "user", "value": "a" }]);
@@ -126,7 +127,7 @@ fn post_json_answers_whatever_the_debt() {
         let page = Page::post(served.tidegate.http, "/json", &body(hits));
         assert_eq!(page.status, status, "{page:?}");
         let answer: Value = serde_json::from_str(&page.body).unwrap();
-        let told = &answer["statuses"][0]["durationUntilReset"];
-        assert_eq!(told, &json!(format!("{DURATION_MAX_S}s")));
+        let reported = &answer["statuses"][0]["durationUntilReset"];
+        assert_eq!(reported, &json!(format!("{DURATION_MAX_S}s")));
     }
 }

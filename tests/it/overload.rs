@@ -1,4 +1,4 @@
-//! More than the service takes on: others are served all the same, and its memory is bounded.
+//! Overload: other callers are served, and memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,28 +17,29 @@ use crate::support::servers::{RedisServer, Version};
 const EDGE: &str =
     "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 4000000000, period: 36500d}}]}";
 
-/// For what only must not take for ever.
+/// A deadline for steps that must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(60);
 
-/// For a neighbour, on processors that the abusers and other tests use up: that it is served at all.
+/// The deadline for another caller while abusers and other tests use up the processors: it only has
+/// to be served.
 const P99_MAX: Duration = Duration::from_secs(30);
 
-/// Held by each test that uses up the machine: two of them would measure each other.
+/// Held by each test that uses up the machine: two at once would disturb each other's figures.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    // One that failed leaves nothing behind.
+    // A test that failed leaves nothing behind.
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The neighbour had a decision each time, and was not forgotten.
+/// Asserts that the other caller got a decision each time.
 fn assert_served(samples: &Samples) {
     let (errors, p99) = (samples.errors(), samples.p99());
     assert!(errors.is_empty(), "{} without a decision, the first: {:?}", errors.len(), errors[0]);
     assert!(p99 < P99_MAX, "{p99:?}");
 }
 
-fn asked() -> Request {
+fn load_request() -> Request {
     request("edge").about("k", "neighbour")
 }
 
@@ -59,11 +60,11 @@ const SHED_CONNECTIONS: &str = "rate_limit_shed_total{reason=\"connections\"}";
 const CONNECTIONS: &str = "rate_limit_connections";
 const SHED_FLOOD: &str = "rate_limit_shed_total{reason=\"flood\"}";
 
-/// What connections are cut off for at once.
+/// The reasons for closing a connection at once.
 const FLOODS: [Abuse; 5] =
     [Abuse::EndlessHeaders, Abuse::LargeHeaders, Abuse::Resets, Abuse::Pings, Abuse::Priorities];
 
-/// This process may open so many files; the service raises its own bound.
+/// Raises this process's limit on open files; the service raises its own.
 fn allow_open_files(files: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -76,7 +77,7 @@ fn allow_open_files(files: u64) {
     }
 }
 
-/// The most memory that the service holds until `done`.
+/// The most memory that the service uses until `done`.
 fn most_kib(served: &Served, mut done: impl FnMut() -> bool) -> u64 {
     let mut most = 0;
     let look = || {
@@ -88,33 +89,33 @@ fn most_kib(served: &Served, mut done: impl FnMut() -> bool) -> u64 {
 }
 
 #[test]
-fn calls_beyond_those_in_flight_are_refused_and_counted() {
+fn calls_beyond_the_maximum_in_flight_are_refused_and_counted() {
     let redis = RedisServer::start(Version::Redis70);
     let proxy = Proxy::before(redis.addr());
     let args = ["--max-in-flight", "3", "--store", &proxy.url(), "--store-timeout", "20s"];
     let served = Served::with(&[EDGE], &args);
     proxy.set(Mode::DelayReplies(Duration::from_millis(200)));
-    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let load = Load::start(served.tidegate.grpc, 100, &load_request());
     wait_for_metric(&served, "rate_limit_in_flight", |calls| calls == 3.0);
     load.wait_for(SOME_TIME, |sample| sample.outcome == Outcome::Allowed);
     wait_for_metric(&served, "rate_limit_shed_total{reason=\"in_flight\"}", |shed| shed > 5.0);
     let refused = |sample: &&Sample| sample.outcome == Outcome::Failed(Code::ResourceExhausted);
     let samples = load.stop();
     let soonest = samples.0.iter().filter(refused).map(|refused| refused.latency).min();
-    // Those that are refused wait for nothing.
+    // Refused calls do not wait.
     assert!(soonest.unwrap() < Duration::from_millis(200), "{soonest:?}");
 }
 
 #[test]
-fn connections_beyond_the_bound_are_closed_and_those_there_are_served() {
+fn connections_beyond_the_maximum_are_closed_and_open_ones_are_served() {
     let served = Served::with(&[EDGE], &["--max-connections", "3"]);
-    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let load = Load::start(served.tidegate.grpc, 100, &load_request());
     let connect = || TcpStream::connect(served.tidegate.grpc).unwrap();
     let two = [connect(), connect()];
     wait_for_metric(&served, CONNECTIONS, |connections| connections == 3.0);
     for _ in 0..10 {
         let mut more = connect();
-        // An end or a reset: nothing is said.
+        // A close or a reset: no bytes arrive.
         assert_eq!(more.read(&mut [0; 10]).unwrap_or(0), 0);
     }
     assert_eq!(metric(&served, SHED_CONNECTIONS), 10.0);
@@ -126,7 +127,7 @@ fn connections_beyond_the_bound_are_closed_and_those_there_are_served() {
 }
 
 #[tokio::test]
-async fn who_connects_and_says_nothing_or_too_little_is_closed() {
+async fn silent_and_slow_connections_are_closed() {
     let served = Served::with(&[EDGE], &[]);
     let (grpc, http) = (served.tidegate.grpc, served.tidegate.http);
     let soon = Duration::from_secs(20);
@@ -140,13 +141,13 @@ async fn who_connects_and_says_nothing_or_too_little_is_closed() {
 }
 
 #[test]
-fn ten_thousand_idle_connections_take_little_and_others_are_served() {
+fn ten_thousand_idle_connections_use_little_and_others_are_served() {
     let _machine = alone();
     const IDLE: u64 = 10_000;
     const EACH_KIB_MAX: u64 = 40;
     allow_open_files(IDLE + 4_000);
     let served = Served::with(&[EDGE], &[]);
-    let load = Load::start(served.tidegate.grpc, 200, &asked());
+    let load = Load::start(served.tidegate.grpc, 200, &load_request());
     let before_kib = served.tidegate.resident_kib();
     let connect = |_| {
         let mut stream = TcpStream::connect(served.tidegate.grpc).unwrap();
@@ -170,14 +171,14 @@ fn ten_thousand_idle_connections_take_little_and_others_are_served() {
 }
 
 #[test]
-fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
+fn a_thousand_abusive_connections_use_bounded_memory_and_others_are_served() {
     let _machine = alone();
     const RESIDENT_KIB_MAX: u64 = 400 << 10;
     allow_open_files(14_000);
     let others = [Abuse::SlowReader, Abuse::SlowMessages, Abuse::HugeMessages];
     let kinds = [&FLOODS[..], &others].concat();
     let served = Served::with(&[EDGE], &[]);
-    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let load = Load::start(served.tidegate.grpc, 100, &load_request());
     let abusers = Abusers::start(served.tidegate.grpc, &kinds, 1_000 / kinds.len());
     let shed = |reason| metric(&served, &format!("rate_limit_shed_total{{reason=\"{reason}\"}}"));
     let start = load.now();
@@ -193,19 +194,19 @@ fn a_thousand_abusive_connections_take_bounded_memory_and_others_are_served() {
 }
 
 #[test]
-fn idle_connections_to_the_pages_leave_room_for_probes() {
+fn idle_connections_to_the_http_port_leave_capacity_for_probes() {
     let _machine = alone();
     allow_open_files(8_000);
     let served = Served::with(&[EDGE], &[]);
     let connect = |number: usize| {
         let mut stream = TcpStream::connect(served.tidegate.http).unwrap();
         let end = if number.is_multiple_of(2) { "\r\n\r\n" } else { "" };
-        // Those who find no room may be gone already.
+        // Connections without a free place may be closed already.
         let _ = stream.write_all(format!("GET /healthz HTTP/1.1\r\nhost: t{end}").as_bytes());
         stream
     };
     let idle: Vec<_> = (0..1_200).map(connect).collect();
-    // Far less than the time that an idle connection has where there is room.
+    // Far less than the idle timeout while there are free places.
     let soon = Duration::from_secs(30);
     for _ in 0..10 {
         process::wait_until(soon, || is_healthy(&served)).expect("a probe is answered");
@@ -233,17 +234,17 @@ fn every_kind_of_flood_is_counted() {
 }
 
 #[test]
-fn abusive_connections_to_the_pages_take_bounded_memory_and_calls_are_served() {
+fn abusive_http_connections_use_bounded_memory_and_calls_are_served() {
     let _machine = alone();
     const RESIDENT_KIB_MAX: u64 = 250 << 10;
     let kinds = [Abuse::EndlessHeadersOfPages, Abuse::SlowBodies, Abuse::UnreadPages];
     let served = Served::with(&[EDGE], &[]);
-    let load = Load::start(served.tidegate.grpc, 100, &asked());
+    let load = Load::start(served.tidegate.grpc, 100, &load_request());
     let abusers = Abusers::start(served.tidegate.http, &kinds, 200);
     let start = load.now();
     let most_kib = most_kib(&served, || load.now() - start > Duration::from_secs(4));
     assert!(abusers.turns() > 100, "some are thrown out: {}", abusers.turns());
-    // The pages themselves have an answer all the while.
+    // The pages respond all the time.
     assert!(metric(&served, CONNECTIONS) >= 1.0);
     drop(abusers);
     let samples = load.stop();

@@ -1,4 +1,4 @@
-//! Ways into a real server: TLS with certificates of both sides, and a password that changes.
+//! Access to a real server: TLS with certificates of both sides, and a password that changes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use tokio::time::timeout;
 
 use crate::support::servers::{RedisServer, Reply, Version, free_port};
 
-/// For whatever is awaited.
+/// The deadline of every wait.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// An authority with what it signed: `ca.crt`, and `leaf.crt` with `leaf.key` for 127.0.0.1.
+/// An authority and its files: `ca.crt`, and `leaf.crt` with `leaf.key` for 127.0.0.1.
 struct Authority(TempDir);
 
 impl Authority {
@@ -29,7 +29,7 @@ impl Authority {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // One of its own: what has the name of its signer counts as signed by itself.
+        // A name of its own: a certificate with the name of its issuer would count as self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -52,7 +52,7 @@ impl Authority {
     }
 }
 
-/// A server that also listens with TLS, to clients with a certificate only.
+/// A server that also listens with TLS, for clients with a certificate only.
 fn tls_server(authority: &Authority, more: &[&str]) -> (RedisServer, u16) {
     let port = free_port();
     let path = |name| authority.path(name).to_str().unwrap().to_owned();
@@ -71,7 +71,7 @@ fn client(access: &Access, port: u16) -> Client {
     builder.build().unwrap()
 }
 
-/// Connects once, and asks for an answer.
+/// Connects once, and sends a command.
 async fn answer(access: &Access, port: u16) -> Result<String, fred::error::Error> {
     let client = client(access, port);
     let answer = async {
@@ -88,7 +88,7 @@ fn tls_access(port: u16, ca: &Authority, client: Option<&Authority>) -> Access {
 }
 
 #[tokio::test]
-async fn tls_verifies_the_server_and_shows_our_certificate() {
+async fn tls_verifies_the_server_and_presents_our_certificate() {
     let (ours, other) = (Authority::new(), Authority::new());
     for protocol in ["TLSv1.2", "TLSv1.3"] {
         let (_server, port) = tls_server(&ours, &["--tls-protocols", protocol]);
@@ -110,14 +110,14 @@ async fn a_server_without_our_authority_is_not_trusted() {
     let (_server, port) = tls_server(&ours, &[]);
     let address: Address = format!("rediss://127.0.0.1:{port}").parse().unwrap();
     let files = TlsFiles { ca: None, client: Some(ours.client()) };
-    // A machine without authorities says so here, which is as good.
+    // A machine without authorities fails here too, which is as good.
     if let Ok(access) = Access::new(address, &Credentials::default(), &files) {
         assert!(answer(&access, port).await.is_err());
     }
 }
 
 #[tokio::test]
-async fn a_changed_password_file_counts_from_the_next_connection_on() {
+async fn a_changed_password_file_applies_to_the_next_connection() {
     let server = RedisServer::start_with(
         Version::Redis70,
         &["--user", "default", "off", "--user", "tide", "on", ">one", "+@all", "~*"],
@@ -135,9 +135,9 @@ async fn a_changed_password_file_counts_from_the_next_connection_on() {
     let mut reconnected = client.reconnect_rx();
     fs::write(&path, "two\n").unwrap();
     let change = ["ACL", "SETUSER", "tide", "resetpass", ">two"];
-    let said =
+    let printed =
         client.custom::<String, _>(fred::cmd!(change[0]), change[1..].to_vec()).await.unwrap();
-    assert_eq!(said, "OK");
+    assert_eq!(printed, "OK");
     let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"];
     let _ = client.custom::<i64, _>(fred::cmd!(kill[0]), kill[1..].to_vec()).await;
     timeout(DEADLINE, reconnected.recv()).await.expect("it connects again").unwrap();

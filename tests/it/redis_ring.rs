@@ -1,8 +1,9 @@
-//! The ring of independent servers: exactly the one of docs/redis.md, even, and calm when it changes.
+//! The ring of independent servers: exactly the one of docs/redis.md, even, and stable when it
+//! changes.
 //!
-//! `tests/golden/ring/NAME.txt` has the servers in its first line and then a tag and its server a line:
-//! another answer there would split the counters of replicas that run different versions. `GOLDEN=write`
-//! in the environment writes the answers anew.
+//! `tests/golden/ring/NAME.txt` has the servers in its first line, then one tag and its server per
+//! line: a different result would split the counters of replicas that run different versions.
+//! `GOLDEN=write` in the environment rewrites the files.
 
 use std::fs;
 use std::path::Path;
@@ -13,14 +14,14 @@ use tidegate::store::redis::ring::Ring;
 
 const TAGS: usize = 100_000;
 
-/// The fullest server's tags, in hundredths of the mean.
+/// The most tags on one server, in hundredths of the mean.
 const FULLEST_PERCENT: usize = 115;
 
 fn tag(number: usize) -> String {
     format!("edge,tenant={number}")
 }
 
-/// How many tags each server has.
+/// The number of tags per server.
 fn counts(names: &[String]) -> Vec<usize> {
     let ring = Ring::new(names).unwrap();
     let mut counts = vec![0; names.len()];
@@ -35,7 +36,7 @@ fn is_even(names: &[String]) -> bool {
     fullest * names.len() * 100 <= TAGS * FULLEST_PERCENT
 }
 
-/// Two to sixteen servers' names.
+/// The names of two to sixteen servers.
 fn servers() -> impl Strategy<Value = Vec<String>> {
     let name = ("[a-z][a-z0-9.-]{0,20}", 1..65_535_u16);
     let names = hash_set(name.prop_map(|(host, port)| format!("{host}:{port}")), 2..=16);
@@ -43,7 +44,7 @@ fn servers() -> impl Strategy<Value = Vec<String>> {
 }
 
 #[test]
-fn every_tag_is_where_the_golden_files_say() {
+fn every_tag_is_on_the_server_of_the_golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/ring");
     let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
     for name in ["two", "three", "sixteen"] {
@@ -65,7 +66,7 @@ fn every_tag_is_where_the_golden_files_say() {
 }
 
 #[test]
-fn names_that_differ_in_a_digit_share_evenly_whatever_their_number() {
+fn any_number_of_similar_names_share_evenly() {
     for count in 2..=16 {
         let names: Vec<_> = (0..count).map(|at| format!("redis-{at}.redis.svc:6379")).collect();
         assert!(is_even(&names), "{count}: {:?}", counts(&names));
@@ -101,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_the_servers_means_nothing(names in servers(), turn in 1..16_usize) {
+    fn the_order_of_the_servers_has_no_effect(names in servers(), turn in 1..16_usize) {
         let mut others = names.clone();
         others.reverse();
         let by = turn % others.len();

@@ -1,8 +1,8 @@
-//! Slots of a cluster: as the servers themselves compute them.
+//! Slots of a cluster must equal those that the servers compute.
 
 use tidegate::store::redis::slot::{SLOTS, slot};
 
-use crate::dice::Dice;
+use crate::random::Random;
 use crate::support::servers::{RedisServer, Reply, Version};
 
 /// Braces in every order, tags of our own keys, and bytes of all kinds.
@@ -12,23 +12,23 @@ fn keys() -> Vec<Vec<u8>> {
             .map(|key| key.as_bytes().to_vec())
             .into();
     keys.extend((0..200).map(|tenant| format!("tg:{{edge,tenant={tenant}}}:x").into_bytes()));
-    let mut dice = Dice::of_seed(7);
+    let mut random = Random::of_seed(7);
     for _ in 0..500 {
-        let len = dice.within(0..=11);
-        keys.push((0..len).map(|_| dice.pick(b"ab{}")).collect());
-        keys.push((0..len).map(|_| u8::try_from(dice.within(0..=255)).unwrap()).collect());
+        let len = random.within(0..=11);
+        keys.push((0..len).map(|_| random.pick(b"ab{}")).collect());
+        keys.push((0..len).map(|_| u8::try_from(random.within(0..=255)).unwrap()).collect());
     }
     keys
 }
 
 #[test]
-fn slots_are_those_that_every_server_says() {
+fn slots_equal_those_of_every_server() {
     for version in Version::ALL {
         let server = RedisServer::start_with(version, &["--cluster-enabled", "yes"]);
         for key in keys() {
-            let said = server.command(&[b"CLUSTER".as_slice(), b"KEYSLOT", &key]);
+            let printed = server.command(&[b"CLUSTER".as_slice(), b"KEYSLOT", &key]);
             let text = key.escape_ascii();
-            assert_eq!(said, Reply::Int(slot(&key).into()), "{version:?}: {text}");
+            assert_eq!(printed, Reply::Int(slot(&key).into()), "{version:?}: {text}");
             assert!(slot(&key) < SLOTS);
         }
     }

@@ -1,5 +1,5 @@
-//! The store in Redis, on every server that Tidegate runs on: round trips, expiry, memory, and
-//! what happens when the server forgets or holds something else.
+//! The Redis store on every supported server: round trips, expiry, memory, and behaviour when the
+//! server loses the script or has other data under a key.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::DecideContext;
 use tidegate::store_error::StoreError;
 
-use crate::asks::{checked, limit, mixed, peek, refund, take};
-use crate::dice::Dice;
+use crate::counters::{checked, limit, mixed, peek, refund, take};
+use crate::random::Random;
 use crate::support::servers::{RedisServer, Reply, Version};
 use crate::support::stores::{DEADLINE, Layered, decide, decide_at_once, store_on};
 
-/// A moment in 2023.
+/// A time in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 
-/// More than any test takes.
+/// Longer than any test takes.
 const HOUR_MS: u64 = 3_600_000;
 
 fn is_error<T>(result: &Result<T, StoreError>, kind: &str) -> bool {
@@ -41,7 +41,7 @@ fn info_number(server: &RedisServer, section: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {info}")).parse().unwrap()
 }
 
-/// Runs of one command, by clients and scripts alike.
+/// Calls of one command, by clients and scripts together.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let info = server.info("commandstats");
     let name = format!("cmdstat_{command}:calls=");
@@ -64,7 +64,7 @@ async fn a_request_of_64_limits_is_one_script_run() {
 }
 
 #[tokio::test]
-async fn a_forgotten_script_costs_no_error_and_no_hit() {
+async fn a_flushed_script_costs_no_error_and_no_hit() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let store = store_on(&server).await;
@@ -77,7 +77,7 @@ async fn a_forgotten_script_costs_no_error_and_no_hit() {
 }
 
 #[tokio::test]
-async fn requests_at_once_load_a_forgotten_script_and_none_fails() {
+async fn concurrent_requests_load_a_flushed_script_and_none_fails() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let store = Arc::new(store_on(&server).await);
@@ -120,9 +120,9 @@ async fn every_key_expires_within_a_period_or_a_minute_after_it_is_idle() {
             server.command(&["FLUSHALL"]);
             for algorithm in Algorithm::ALL {
                 let limit = limit(algorithm, 3, period_ms);
-                let asks = [take("once", &limit), take("twice", &limit)];
-                decide(&store, &asks).await;
-                decide(&store, &asks[1..]).await;
+                let requests = [take("once", &limit), take("twice", &limit)];
+                decide(&store, &requests).await;
+                decide(&store, &requests[1..]).await;
                 decide(&store, &[refund("twice", &limit, 1)]).await;
             }
             let keys = keys(&server);
@@ -138,28 +138,29 @@ async fn every_key_expires_within_a_period_or_a_minute_after_it_is_idle() {
     }
 }
 
-/// Takes from and gives back to one counter under these limits in turn, on the server's own clock,
-/// where a write may leave the expiry as it is: the key expires, and not before it is idle.
+/// Takes from and gives back to one counter under these limits in turn, on the server's own clock.
+/// A write may keep the old expiry; the key must expire, but not before it is idle.
 async fn expires_when_idle(server: &RedisServer, store: &Layered, limits: &[Limit]) {
     const SLACK_MS: u64 = 2_000;
-    let mut dice = Dice::of_seed(7);
+    let mut random = Random::of_seed(7);
     for _ in 0..300 {
-        let limit = dice.pick(limits);
-        let mode = if dice.one_in(6) { Mode::Refund } else { Mode::Take };
-        let ask = CounterRequest { hits: dice.within(1..=4), mode, ..take("counter", &limit) };
-        let decision = decide(store, std::slice::from_ref(&ask)).await;
-        let Reply::Int(ttl_ms) = about_key(server, &["PTTL"], ask.key.as_bytes()) else {
-            panic!("{ask:?}")
+        let limit = random.pick(limits);
+        let mode = if random.one_in(6) { Mode::Refund } else { Mode::Take };
+        let request =
+            CounterRequest { hits: random.within(1..=4), mode, ..take("counter", &limit) };
+        let decision = decide(store, std::slice::from_ref(&request)).await;
+        let Reply::Int(ttl_ms) = about_key(server, &["PTTL"], request.key.as_bytes()) else {
+            panic!("{request:?}")
         };
-        assert_ne!(ttl_ms, -1, "{ask:?} never expires");
+        assert_ne!(ttl_ms, -1, "{request:?} never expires");
         let (ttl_ms, status) = (u64::try_from(ttl_ms).unwrap_or(0), decision.statuses[0]);
         if !decision.allowed || status.remaining == limit.capacity() {
             continue;
         }
-        assert!(ttl_ms >= status.reset_after_ms, "{ask:?}: {ttl_ms}, {status:?}");
-        // Of a limit that was just raised, the key may stay as long as under the old one.
+        assert!(ttl_ms >= status.reset_after_ms, "{request:?}: {ttl_ms}, {status:?}");
+        // After a limit was raised, the key may stay as long as under the old one.
         let most_ms = status.reset_after_ms + limit.period_ms().max(60_000) + SLACK_MS;
-        assert!(limits.len() > 1 || ttl_ms <= most_ms, "{ask:?}: {ttl_ms}, {status:?}");
+        assert!(limits.len() > 1 || ttl_ms <= most_ms, "{request:?}: {ttl_ms}, {status:?}");
     }
 }
 
@@ -215,37 +216,38 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
     limit(Algorithm::SlidingWindowLog, hits, period_ms)
 }
 
-/// Takes a hit at each of these moments.
-async fn hit_at(store: &Layered, ask: &CounterRequest, moments: std::ops::Range<u64>) {
+/// Takes a hit at each of these times.
+async fn hit_at(store: &Layered, request: &CounterRequest, moments: std::ops::Range<u64>) {
     for at_ms in moments {
-        let decision =
-            store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
+        let decision = store
+            .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::at(at_ms))
+            .await;
         assert!(decision.unwrap().allowed, "at {at_ms}");
     }
 }
 
-fn memory_usage(server: &RedisServer, ask: &CounterRequest) -> u64 {
-    let key = std::str::from_utf8(ask.key.as_bytes()).unwrap();
+fn memory_usage(server: &RedisServer, request: &CounterRequest) -> u64 {
+    let key = std::str::from_utf8(request.key.as_bytes()).unwrap();
     let reply = server.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"]);
     let Reply::Int(bytes) = reply else { panic!("{reply:?}") };
     u64::try_from(bytes).unwrap()
 }
 
 #[tokio::test]
-async fn a_log_takes_at_most_40_bytes_a_hit_beyond_the_first() {
+async fn a_log_uses_at_most_40_bytes_per_hit_beyond_the_first() {
     let server = RedisServer::start(Version::Redis70);
     let store = store_on(&server).await;
     let mut worst: (u64, u64, u64) = (0, 0, 1);
     for hits in [1, 10, 100, 1_000, 10_000] {
-        let ask = take(&format!("{hits} hits"), &log_of(hits, hits));
-        hit_at(&store, &ask, START_MS..START_MS + 1).await;
-        let first = memory_usage(&server, &ask);
-        // Filled, and then sliding: an old hit leaves at every millisecond.
+        let request = take(&format!("{hits} hits"), &log_of(hits, hits));
+        hit_at(&store, &request, START_MS..START_MS + 1).await;
+        let first = memory_usage(&server, &request);
+        // Filled, and then sliding: an old hit leaves every millisecond.
         for now_ms in START_MS + 1..START_MS + 3 * hits.min(3_000) + hits {
-            hit_at(&store, &ask, now_ms..now_ms + 1).await;
+            hit_at(&store, &request, now_ms..now_ms + 1).await;
             if now_ms % (hits / 20 + 1) == 0 {
                 let used = (now_ms - START_MS + 1).min(hits);
-                let (bytes, over) = (memory_usage(&server, &ask), used.saturating_sub(1));
+                let (bytes, over) = (memory_usage(&server, &request), used.saturating_sub(1));
                 assert!(bytes <= first + 40 * over, "{used} hits: {bytes} bytes");
                 let beyond = bytes.saturating_sub(first);
                 if over >= 9 && beyond * worst.2 > worst.1 * over {
@@ -253,25 +255,25 @@ async fn a_log_takes_at_most_40_bytes_a_hit_beyond_the_first() {
                 }
             }
         }
-        eprintln!("{hits} hits: first {first}, at the end {}", memory_usage(&server, &ask));
+        eprintln!("{hits} hits: first {first}, at the end {}", memory_usage(&server, &request));
     }
     let (used, beyond, over) = worst;
     eprintln!("worst: {beyond} bytes for {over} hits beyond the first of {used}");
 }
 
 #[tokio::test]
-async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
+async fn a_decision_on_a_long_log_reads_logarithmically_many_records() {
     let server = RedisServer::start(Version::Redis70);
     let store = store_on(&server).await;
     let mut most = Vec::new();
     for hits in [10_u64, 10_000] {
-        let ask = take(&format!("{hits} hits"), &log_of(hits, 2 * hits));
-        hit_at(&store, &ask, START_MS..START_MS + hits).await;
+        let request = take(&format!("{hits} hits"), &log_of(hits, 2 * hits));
+        hit_at(&store, &request, START_MS..START_MS + hits).await;
         let mut reads_max = 0;
         for now_ms in (0..40).map(|at| START_MS + hits + at * (3 * hits / 40)) {
             let before = calls(&server, "getrange");
             store
-                .decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
+                .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
                 .await
                 .unwrap();
             reads_max = reads_max.max(calls(&server, "getrange") - before);
@@ -279,38 +281,41 @@ async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
         most.push(reads_max);
     }
     eprintln!("GETRANGE of one decision: {} with 10 hits, {} with 10,000", most[0], most[1]);
-    // Twice the logarithm of 10,000: a gallop to the place and a search in its last stride.
+    // Twice the logarithm of 10,000: a galloping search followed by a binary search in the last
+    // stride.
     assert!(most[1] <= most[0] + 2 * 14, "{most:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_state_under_a_key_is_an_error_or_overwritten() {
+async fn other_data_under_a_key_is_an_error_or_overwritten() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let store = store_on(&server).await;
         for algorithm in Algorithm::ALL {
-            let ask = take("strange", &limit(algorithm, 5, HOUR_MS));
-            let key = ask.key.as_bytes();
+            let request = take("strange", &limit(algorithm, 5, HOUR_MS));
+            let key = request.key.as_bytes();
             server.command(&[b"SET".as_slice(), key, b"xyz"]);
-            let short =
-                store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now()).await;
+            let short = store
+                .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::now())
+                .await;
             let refused = is_error(&short, "wrong_type");
-            // Less than one sub-window counts as none.
+            // Less than one sub-window counts as empty.
             let none = algorithm == Algorithm::SlidingWindowCounter && short.is_ok();
             assert!(refused || none, "{version:?} {algorithm:?}: {short:?}");
             server.command(&[b"DEL".as_slice(), key]);
             server.command(&[b"LPUSH".as_slice(), key, b"xyz"]);
-            let list =
-                store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now()).await;
+            let list = store
+                .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::now())
+                .await;
             let refused = is_error(&list, "wrong_type");
-            // MGET sees no value in a list: the counter starts afresh there.
+            // MGET returns no value for a list: the counter starts empty.
             assert!(refused || list.is_ok_and(|decision| decision.allowed), "{algorithm:?}");
         }
         assert!(decide(&store, &mixed(6)).await.allowed, "{version:?}");
     }
 }
 
-/// What 2,000 runs cost Redis, printed for comparison; any change in what they do is an error.
+/// The CPU time of 2,000 runs in Redis, printed for comparison; the runs must not fail.
 #[tokio::test]
 async fn the_cpu_time_of_script_runs_is_measured() {
     const RUNS: u32 = 2_000;
@@ -330,12 +335,12 @@ async fn the_cpu_time_of_script_runs_is_measured() {
         ("a sliding log of 10", vec![short_log], START_MS + 10),
         ("a sliding log of 10,000", vec![long_log], START_MS + 10_000),
     ];
-    for (name, asks, from_ms) in cases {
+    for (name, requests, from_ms) in cases {
         let before = server.used_cpu();
         for run in 0..RUNS {
             let decision = store
                 .decide(
-                    asks.clone(),
+                    requests.clone(),
                     OnStoreFailure::Error,
                     DecideContext::at(from_ms + u64::from(run)),
                 )
@@ -349,7 +354,7 @@ async fn the_cpu_time_of_script_runs_is_measured() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_but_refuses_to_write_is_not_ready_until_it_does() {
+async fn a_server_that_refuses_writes_is_not_ready_until_it_accepts_them() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let store = store_on(&server).await;

@@ -1,6 +1,6 @@
-//! What envoyproxy/ratelimit documents of its limits files: each of its rules, with the same
-//! outcome here. The files are its documentation's and its examples', in
-//! `tests/it/reference/*.yaml`; docs/from-envoyproxy-ratelimit.md lists where Tidegate differs.
+//! The rules that envoyproxy/ratelimit documents for its limits files: each must have the same
+//! outcome here. The files are those of its documentation and its examples, in
+//! `tests/it/reference/*.yaml`; docs/from-envoyproxy-ratelimit.md lists the differences.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/reference")
 }
 
-/// Serves one of the reference's files, with years for its units: no case meets a window's edge.
+/// Serves one of the reference's files, with years as its units, so that no case crosses the end of
+/// a window.
 fn served(file: &str, args: &[&str]) -> Served {
     Served::with(&[&by_the_year(file)], args)
 }
@@ -26,10 +27,10 @@ fn by_the_year(file: &str) -> String {
     units.iter().fold(text, |text, unit| text.replace(unit, "unit: year"))
 }
 
-/// How many of `asked` requests pass.
-async fn passing(caller: &Caller, request: &Request, asked: usize) -> usize {
+/// The number of `sent` requests that pass.
+async fn passing(caller: &Caller, request: &Request, sent: usize) -> usize {
     let mut passed = 0;
-    for _ in 0..asked {
+    for _ in 0..sent {
         let answer = caller.should(request).await.expect("a decision");
         passed += usize::from(answer.overall_code() == Code::Ok);
     }
@@ -50,7 +51,7 @@ fn every_file_of_the_reference_loads() {
 }
 
 #[tokio::test]
-async fn a_nested_list_matches_a_path_of_entries_and_the_key_alone_any_value() {
+async fn a_nested_list_matches_a_path_and_a_bare_key_any_value() {
     let served = served("messaging.yaml", &[]);
     let caller = served.caller().await;
     let marketing = |number: &str| {
@@ -86,7 +87,7 @@ async fn a_limit_counts_only_where_the_descriptor_ends() {
 }
 
 #[tokio::test]
-async fn unlimited_is_ok_with_the_most_remaining_and_no_limit() {
+async fn unlimited_is_ok_with_the_maximum_remaining_and_no_limit() {
     let served = served("internal.yaml", &[]);
     let caller = served.caller().await;
     let answer = caller.should(&request("internal").about("ldap", "a")).await.unwrap();
@@ -106,7 +107,7 @@ async fn shadow_mode_never_rejects() {
 }
 
 #[tokio::test]
-async fn a_limit_that_replaces_another_stands_alone_and_leaves_the_other_as_it_was() {
+async fn a_limit_that_replaces_another_leaves_it_unchanged() {
     let served = served("example7.yaml", &[]);
     let caller = served.caller().await;
     let about =
@@ -120,7 +121,7 @@ async fn a_limit_that_replaces_another_stands_alone_and_leaves_the_other_as_it_w
 }
 
 #[tokio::test]
-async fn a_wildcard_gives_each_value_a_counter_unless_they_share_the_threshold() {
+async fn a_wildcard_gives_each_value_a_counter_unless_share_threshold_is_set() {
     let served = served("share_threshold.yaml", &[]);
     let caller = served.caller().await;
     let about = |key: &str, value: &str| request("test-domain").about(key, value);
@@ -148,7 +149,7 @@ async fn a_wildcard_gives_each_value_a_counter_unless_they_share_the_threshold()
 }
 
 #[tokio::test]
-async fn a_wildcard_stands_for_any_characters_and_only_within_its_own_key() {
+async fn a_wildcard_matches_any_characters_of_its_own_key_only() {
     let served = served("wildcard.yaml", &[]);
     let caller = served.caller().await;
     let is_limited = async |key: &str, value: &str| {
@@ -172,7 +173,7 @@ async fn a_wildcard_stands_for_any_characters_and_only_within_its_own_key() {
 }
 
 #[tokio::test]
-async fn quotas_reject_where_all_that_a_request_meets_are_over() {
+async fn quotas_reject_if_all_matched_ones_are_over() {
     let served = served("quota.yaml", &[]);
     let caller = served.caller().await;
     let both = request("quota").about("service", "service_1").about("service", "service_2");
@@ -186,7 +187,7 @@ async fn quotas_reject_where_all_that_a_request_meets_are_over() {
 }
 
 #[tokio::test]
-async fn files_of_one_domain_merge_where_asked_to() {
+async fn files_of_one_domain_merge_if_enabled() {
     let texts = ["merge_domain_key1.yaml", "merge_domain_key2.yaml"].map(by_the_year);
     let served = Served::with(&[&texts[0], &texts[1]], &["--merge-domains"]);
     let caller = served.caller().await;
@@ -197,7 +198,7 @@ async fn files_of_one_domain_merge_where_asked_to() {
 }
 
 #[tokio::test]
-async fn the_global_shadow_mode_rejects_nobody_not_even_by_an_override() {
+async fn the_global_shadow_mode_never_rejects_even_with_an_override() {
     let served = served("edge_proxy_per_ip.yaml", &["--shadow-mode"]);
     let caller = served.caller().await;
     let black = request("edge_proxy_per_ip").about("remote_address", "50.0.0.5");
@@ -206,7 +207,7 @@ async fn the_global_shadow_mode_rejects_nobody_not_even_by_an_override() {
 }
 
 #[tokio::test]
-async fn counting_rejected_requests_is_there_for_who_depends_on_it() {
+async fn counting_rejected_requests_is_available() {
     let served = served("messaging.yaml", &["--count-rejected"]);
     let caller = served.caller().await;
     let number = |name: &str| request("messaging").about("to_number", name);

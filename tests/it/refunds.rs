@@ -7,7 +7,7 @@ use tidegate::proto::tidegate::v1::Decision;
 use crate::support::client::{Caller, Request, Served, request};
 use crate::support::servers::{RedisServer, Version};
 
-/// Each limit is on a server of its own where the store is several servers, or likely to be.
+/// Each limit is on a server of its own, or likely to be, if the store has several servers.
 const LIMITS: &str = "{domain: edge, slot_by: [user], descriptors: [\
     {key: user, rate_limit: {limit: 5, period: 1h, algorithm: sliding_window_log}}]}";
 
@@ -35,7 +35,7 @@ impl Scene {
         Self { caller, _servers: servers, _served: served }
     }
 
-    /// Hits left of `names`, in their order.
+    /// The remaining hits of `names`, in their order.
     async fn left<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
         let mut left = [0; N];
         for (left, name) in left.iter_mut().zip(names) {
@@ -57,7 +57,7 @@ fn user(name: &str) -> Request {
     request("edge").about("user", name)
 }
 
-/// Descriptors of 0 hits on full counters: mostly some of them are on another server than `a`.
+/// Descriptors of 0 hits on full counters: usually some of them are on another server than `a`.
 fn about_full(request: Request) -> Request {
     let all = ["b1", "b2", "b3", "b4"];
     all.into_iter().fold(request, |request, name| request.about("user", name).taking(0))
@@ -70,10 +70,10 @@ async fn a_full_counter_that_gets_no_hits_back_does_not_reject_the_refund_of_oth
         let refund = about_full(user("a").taking(2)).giving_back();
         let answer = scene.caller.check(&refund).await.unwrap();
         assert_eq!(answer.decision(), Decision::Allowed, "{store}: {answer:?}");
-        let told: Vec<_> =
+        let reported: Vec<_> =
             answer.statuses.iter().map(|own| (own.within_limit, own.remaining)).collect();
         let full = (true, 0);
-        assert_eq!(told, [(true, 4), full, full, full, full], "{store}");
+        assert_eq!(reported, [(true, 4), full, full, full, full], "{store}");
         assert!(answer.statuses.iter().all(|status| status.retry_after.is_none()), "{store}");
         assert_eq!(scene.left(["a", "b1", "b2", "b3", "b4"]).await, [4, 0, 0, 0, 0], "{store}");
     }
@@ -94,7 +94,7 @@ async fn an_envoy_call_that_only_gives_back_is_never_rejected() {
 }
 
 #[tokio::test]
-async fn an_envoy_call_that_also_takes_is_a_decision_in_which_0_hits_ask() {
+async fn an_envoy_call_that_also_takes_is_a_decision_in_which_0_hits_test() {
     for store in STORES {
         let scene = Scene::on(store).await;
         let both = || user("a").taking(1).giving_back().about("user", "c").taking(1);
@@ -108,7 +108,7 @@ async fn an_envoy_call_that_also_takes_is_a_decision_in_which_0_hits_ask() {
 }
 
 #[tokio::test]
-async fn hits_of_one_counter_that_are_taken_and_given_back_at_once_need_no_room() {
+async fn hits_taken_and_given_back_in_one_request_need_no_capacity() {
     for store in STORES {
         let scene = Scene::on(store).await;
         let about = |request: Request| request.about("user", "b1");

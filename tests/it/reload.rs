@@ -1,4 +1,4 @@
-//! Limits files that change while requests are served: what is in force, and from when.
+//! Limits files that change while requests are served: which limits apply, and from when.
 
 mod kinds;
 mod refused;
@@ -15,16 +15,16 @@ use crate::support::load::{Load, Samples};
 use crate::support::process;
 use crate::support::tidegate::Tidegate;
 
-/// Until changed limits are in force. Promised is a second, and alone this takes 0.02 to 0.3; here all
-/// other tests have the processors too.
-const IN_FORCE: Duration = Duration::from_secs(5);
+/// The deadline for changed limits to apply. The promise is a second, and alone this takes 0.02 to
+/// 0.3; here all other tests use the processors too.
+const RELOAD_MAX: Duration = Duration::from_secs(5);
 
-/// For what only must not take for ever.
+/// A deadline for steps that must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(20);
 
 const RATE_PER_SECOND: u32 = 500;
 
-/// Limits that must agree in each answer, far from the beginning and the end of the file.
+/// Limits that must be equal in each answer, far from the beginning and the end of the file.
 fn limits(limit: u64) -> String {
     let rule = |key: &str| {
         format!("  - {{ key: {key}, rate_limit: {{ period: 36500d, limit: {limit} }} }}\n")
@@ -36,7 +36,7 @@ fn asked() -> Request {
     request("edge").about("first", "v").about("last", "v")
 }
 
-/// A service over limits in a folder of the test's own, under load.
+/// A service with limits in a folder of the test's own, under load.
 struct Loaded {
     tidegate: Tidegate,
     load: Load,
@@ -44,7 +44,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// `prepare` puts limits of 1,000,000 in a folder and says what to serve of it.
+    /// `prepare` writes limits of 1,000,000 to a folder and returns the path to serve.
     fn with(prepare: impl FnOnce(&Path) -> PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let served = prepare(folder.path());
@@ -58,15 +58,15 @@ impl Loaded {
         self.folder.path()
     }
 
-    /// Waits until answers tell this limit; that must not take long from now.
-    fn tells(&self, limit: u64) {
+    /// Waits until answers have this limit, which must not take long.
+    fn wait_for_limit(&self, limit: u64) {
         let from = self.load.now();
         let first = self.load.wait_for(SOME_TIME, |sample| sample.limits == (limit, limit));
         let took = first.sent.saturating_sub(from);
-        assert!(took <= IN_FORCE, "{limit} is in force after {took:?}");
+        assert!(took <= RELOAD_MAX, "{limit} is in force after {took:?}");
     }
 
-    /// Ends the load: no request failed, and none saw a mixture.
+    /// Ends the load and asserts that no request failed, and that none saw a mixture.
     fn finish(self) -> Samples {
         let samples = self.load.stop();
         assert!(samples.all_answered(), "{:?}", samples.errors());
@@ -87,13 +87,13 @@ impl Loaded {
     }
 }
 
-/// A part of /limits.
-fn in_force(http: std::net::SocketAddr, part: &str) -> Value {
+/// A field of /limits.
+fn limits_page(http: std::net::SocketAddr, part: &str) -> Value {
     let page: Value = serde_json::from_str(&Page::get(http, "/limits").body).unwrap();
     page[part].clone()
 }
 
-/// Puts a file in the place of another one, whole.
+/// Replaces a file by another one, atomically.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -109,11 +109,11 @@ fn file_of(limit: u64) -> impl FnOnce(&Path) -> PathBuf {
 }
 
 #[test]
-fn what_is_in_force_is_told_with_its_version_hash_files_and_time() {
+fn limits_are_reported_with_version_hash_files_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = file_of(5)(folder.path());
     let tidegate = Tidegate::serve(&["--limits", path.to_str().unwrap()]);
-    let part = |part| in_force(tidegate.http, part);
+    let part = |part| limits_page(tidegate.http, part);
     assert_eq!(part("version"), 1);
     assert_eq!(part("files"), serde_json::json!([path]));
     assert_eq!(part("refused"), Value::Null);
@@ -129,19 +129,19 @@ fn what_is_in_force_is_told_with_its_version_hash_files_and_time() {
 }
 
 #[test]
-fn sighup_reads_limits_again_even_where_nothing_has_changed() {
+fn sighup_reads_limits_again_even_if_nothing_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = file_of(5)(folder.path());
     let tidegate = Tidegate::serve(&["--limits", path.to_str().unwrap()]);
     tidegate.ask_to_reload();
-    let again = || Some(()).filter(|()| in_force(tidegate.http, "version") == 2);
+    let again = || Some(()).filter(|()| limits_page(tidegate.http, "version") == 2);
     process::wait_until(SOME_TIME, again).unwrap();
     let metrics = Page::get(tidegate.http, "/metrics").body;
     assert!(metrics.contains("rate_limit_config_reload_total{result=\"success\"} 2"), "{metrics}");
 }
 
 #[tokio::test]
-async fn a_changed_number_keeps_its_counter_and_so_do_limits_that_stay() {
+async fn changed_numbers_and_unchanged_limits_keep_their_counters() {
     let folder = tempfile::tempdir().unwrap();
     let path = file_of(5)(folder.path());
     let tidegate = Tidegate::serve(&["--limits", path.to_str().unwrap()]);
@@ -153,19 +153,19 @@ async fn a_changed_number_keeps_its_counter_and_so_do_limits_that_stay() {
     }
     replace(&path, &limits(5).replacen("limit: 5 ", "limit: 10 ", 1));
     process::wait_until(SOME_TIME, || {
-        Some(()).filter(|()| in_force(tidegate.http, "version") == 2)
+        Some(()).filter(|()| limits_page(tidegate.http, "version") == 2)
     })
     .unwrap();
     assert_eq!((caller.remaining(&changed).await, caller.remaining(&stays).await), (7, 2));
 }
 
 #[test]
-fn a_hundred_reloads_a_second_are_taken_together_and_leave_no_memory_behind() {
+fn a_hundred_reloads_per_second_are_debounced_and_leak_no_memory() {
     const RELOADS: u64 = 1_000;
     const PAUSE: Duration = Duration::from_millis(10);
-    // What the load's own memory moves by; the old rules together would be four times this.
+    // The variation of the load's own memory; the old rules together would be four times this.
     const SPREAD_KIB: u64 = 12_000;
-    // Megabytes as rules: memory that is kept would show.
+    // Megabytes of rules, so that a leak would show.
     let many: String = (0..2_000)
         .map(|n| format!("  - {{ key: key-{n}, rate_limit: {{ limit: {n}, period: 1h }} }}\n"))
         .collect();
@@ -185,8 +185,8 @@ fn a_hundred_reloads_a_second_are_taken_together_and_leave_no_memory_behind() {
             resident.push(loaded.tidegate.resident_kib());
         }
     }
-    loaded.tells(1_000_000 + RELOADS);
-    let versions = in_force(loaded.tidegate.http, "version").as_u64().unwrap();
+    loaded.wait_for_limit(1_000_000 + RELOADS);
+    let versions = limits_page(loaded.tidegate.http, "version").as_u64().unwrap();
     assert!((5..RELOADS / 10).contains(&versions), "{versions} of {RELOADS} were read");
     let (settled, last) = (resident[2], resident[9]);
     assert!(last < settled + SPREAD_KIB, "resident KiB, a second after the other: {resident:?}");

@@ -1,5 +1,6 @@
-//! No script run holds Redis for long: what one request may ask is bounded, and long logs drop what
-//! has left the period in steps. Work is counted, in bytes written; times would depend on the machine.
+//! No script run blocks Redis for long: the work of one request is bounded, and long logs drop
+//! expired records in steps. Work is measured in bytes written, because times depend on the
+//! machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
 
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use tidegate::decide::{CounterRequest, Mode};
 use tidegate::limit::{Algorithm, Limit};
 use tonic::Code;
 
-use crate::asks::{limit, take};
+use crate::counters::{limit, take};
 use crate::support::client::{Request, Served, request};
 use crate::support::resp::field;
 use crate::support::servers::{RedisServer, Version};
@@ -18,11 +19,11 @@ const START_MS: u64 = 1_700_000_000_000;
 
 const PERIOD_MS: u64 = 3_000;
 
-/// What one write of a log may cost in bytes written: 256 records that are copied or moved, the
+/// The most bytes that one write to a log may cost: 256 records that are copied or moved, the
 /// header, and the commands around them.
 const WRITTEN_BYTES_MAX: u64 = 256 * 13 + 1_000;
 
-/// Keeps its append-only file, whose size tells how much a run has written.
+/// Keeps an append-only file, whose size shows how much a run has written.
 fn server_that_counts(version: Version) -> RedisServer {
     RedisServer::start_with(version, &["--appendonly", "yes", "--appendfsync", "no"])
 }
@@ -32,7 +33,7 @@ fn written_bytes(server: &RedisServer) -> u64 {
     field(&info, "aof_current_size").unwrap().parse().unwrap()
 }
 
-/// The hits of a log by their moments: what every answer must agree with.
+/// A model of a log: the times of its hits, with which every answer must agree.
 #[derive(Default)]
 struct Model {
     hits: VecDeque<u64>,
@@ -47,27 +48,27 @@ impl Model {
     }
 }
 
-/// Takes a hit at each of these moments; each must be decided as the model has it, and none may write
-/// more than is allowed.
+/// Takes a hit at each of these times; each decision must equal the model's, and none may write
+/// more than allowed.
 async fn slide(
     (server, store): (&RedisServer, &Layered),
-    (ask, model): (&CounterRequest, &mut Model),
+    (counter_request, model): (&CounterRequest, &mut Model),
     moments_ms: impl Iterator<Item = u64>,
 ) {
     // Loads the script, which is written too.
-    let read = [CounterRequest { mode: Mode::Peek, ..ask.clone() }];
+    let read = [CounterRequest { mode: Mode::Peek, ..counter_request.clone() }];
     store.inner().decide_all(&[&read], Some(START_MS)).await.unwrap();
     let mut written = written_bytes(server);
     for now_ms in moments_ms {
         let used = model.used(now_ms);
-        let asks = std::slice::from_ref(ask);
-        let decided = store.inner().decide_all(&[asks], Some(now_ms)).await.unwrap();
-        let fits = used < ask.limit.hits();
+        let counter_requests = std::slice::from_ref(counter_request);
+        let decided = store.inner().decide_all(&[counter_requests], Some(now_ms)).await.unwrap();
+        let fits = used < counter_request.limit.hits();
         assert_eq!(decided[0].allowed, fits, "{used} used at {now_ms}");
         if fits {
             model.hits.push_back(now_ms);
         }
-        let left = ask.limit.hits() - model.hits.len() as u64;
+        let left = counter_request.limit.hits() - model.hits.len() as u64;
         assert_eq!(decided[0].statuses[0].remaining, left, "at {now_ms}");
         let total = written_bytes(server);
         let own = total - written;
@@ -81,17 +82,22 @@ fn log(hits: u64) -> Limit {
 }
 
 #[tokio::test]
-async fn a_long_log_drops_its_dead_in_bounded_steps() {
+async fn a_long_log_drops_expired_records_in_bounded_steps() {
     for version in Version::ALL {
         let server = server_that_counts(version);
         let store = store_on(&server).await;
-        let ask = take("user", &log(2_500));
+        let counter_request = take("user", &log(2_500));
         let mut model = Model::default();
-        slide((&server, &store), (&ask, &mut model), START_MS..START_MS + 2 * PERIOD_MS).await;
+        slide(
+            (&server, &store),
+            (&counter_request, &mut model),
+            START_MS..START_MS + 2 * PERIOD_MS,
+        )
+        .await;
     }
 }
 
-/// A log as the version before stores it: a hit a millisecond, the oldest first.
+/// A log in the format of the previous version: one hit per millisecond, oldest first.
 fn log_of_the_version_before(moments_ms: std::ops::Range<u64>, dead: u32) -> Vec<u8> {
     let record = |at_ms: u64| {
         let total = at_ms - moments_ms.start + 1;
@@ -105,17 +111,18 @@ fn log_of_the_version_before(moments_ms: std::ops::Range<u64>, dead: u32) -> Vec
 }
 
 #[tokio::test]
-async fn a_long_log_of_the_version_before_is_read_and_drops_its_dead_in_bounded_steps() {
+async fn a_long_log_of_the_previous_version_is_read_and_shrinks_in_bounded_steps() {
     for version in Version::ALL {
         let server = server_that_counts(version);
         let store = store_on(&server).await;
-        let ask = take("user", &log(5_000));
+        let counter_request = take("user", &log(5_000));
         let last_ms = START_MS + PERIOD_MS;
         let moments_ms = START_MS - 700..last_ms;
         let stored = log_of_the_version_before(moments_ms.clone(), 650);
-        server.command(&[b"SET".as_slice(), ask.key.as_bytes(), &stored]);
+        server.command(&[b"SET".as_slice(), counter_request.key.as_bytes(), &stored]);
         let mut model = Model { hits: moments_ms.collect() };
-        slide((&server, &store), (&ask, &mut model), last_ms..last_ms + PERIOD_MS).await;
+        slide((&server, &store), (&counter_request, &mut model), last_ms..last_ms + PERIOD_MS)
+            .await;
     }
 }
 
@@ -124,7 +131,7 @@ fn many(key: &str, count: usize) -> Request {
 }
 
 #[tokio::test]
-async fn a_request_that_would_hold_the_store_for_long_is_refused() {
+async fn a_request_that_would_block_the_store_is_refused() {
     let served = Served::with_limits(
         "
 domain: edge

@@ -1,11 +1,11 @@
-//! Script runs that decide many requests: in order, each for itself, in runs of bounded size.
+//! Script runs that decide many requests: in order, independently, in runs of bounded size.
 
 use std::sync::Arc;
 
 use tidegate::decide::CounterRequest;
 use tidegate::limit::Algorithm;
 
-use crate::asks::{key_in, limit, mixed, peek, take};
+use crate::counters::{key_in, limit, mixed, peek, take};
 use crate::support::acl::User;
 use crate::support::process::wait_until;
 use crate::support::servers::{RedisServer, Reply, Version};
@@ -13,7 +13,7 @@ use crate::support::stores::{
     DEADLINE, Layered, decide, decide_at_once, shared, store_at, store_on,
 };
 
-/// More than any test takes.
+/// Longer than any test takes.
 const HOUR_MS: u64 = 3_600_000;
 
 #[tokio::test]
@@ -34,12 +34,12 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
         assert_eq!(allowed, [true, true, false, true, true], "{version:?}");
         let counters: Vec<_> = decisions.iter().map(|decision| decision.statuses.len()).collect();
         assert_eq!(counters, [6, 7, 7, 0, 3], "{version:?}");
-        // One hit before this run, and of the three earlier requests two passed.
+        // One hit before this run, and two of the three earlier requests passed.
         assert_eq!(decisions[4].statuses[0].remaining, 96, "{version:?}");
     }
 }
 
-/// How many of requests that come at once pass.
+/// The number of concurrent requests that pass.
 async fn passing(
     store: &Arc<Layered>,
     requests: impl IntoIterator<Item = Vec<CounterRequest>>,
@@ -49,7 +49,7 @@ async fn passing(
 }
 
 #[tokio::test]
-async fn requests_that_come_together_travel_together_in_runs_of_bounded_size() {
+async fn concurrent_requests_share_runs_of_bounded_size() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let store = Arc::new(store_on(&server).await);
@@ -59,7 +59,7 @@ async fn requests_that_come_together_travel_together_in_runs_of_bounded_size() {
         let passed = passing(&store, vec![vec![take("all", &hourly)]; 200]).await;
         assert_eq!(passed, 50, "{version:?}");
         let runs = server.evalsha_calls() - before;
-        // 64 requests a run at most, and fewer where they weigh more.
+        // At most 64 requests per run, and fewer if they weigh more.
         assert!((4..=20).contains(&runs), "{version:?}: {runs} runs");
         let before = server.evalsha_calls();
         let wide = |at: usize| {
@@ -73,7 +73,7 @@ async fn requests_that_come_together_travel_together_in_runs_of_bounded_size() {
 }
 
 #[tokio::test]
-async fn a_strange_key_harms_only_those_who_ask_for_it() {
+async fn a_key_of_another_type_affects_only_its_own_requests() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let store = Arc::new(store_on(&server).await);
@@ -98,14 +98,14 @@ async fn a_strange_key_harms_only_those_who_ask_for_it() {
     }
 }
 
-/// Sends requests that come together, about these counters in turn, of which some are refused for a
-/// reason of this kind; answers how many hits each of the others has left.
+/// Sends concurrent requests to these counters in turn, of which some are refused with an error of
+/// this kind; returns the remaining hits of each of the others.
 async fn some_are_refused(
     store: &Arc<Layered>,
-    asks: &[CounterRequest],
+    counter_requests: &[CounterRequest],
     kind: &str,
 ) -> Vec<Option<u64>> {
-    let requests = (0..40).map(|at| vec![asks[at % asks.len()].clone()]);
+    let requests = (0..40).map(|at| vec![counter_requests[at % counter_requests.len()].clone()]);
     let decisions = decide_at_once(store, requests).await;
     let left = decisions.into_iter().map(|decision| match decision {
         Ok(decision) => Some(decision.statuses[0].remaining),
@@ -116,7 +116,7 @@ async fn some_are_refused(
 }
 
 #[tokio::test]
-async fn a_counter_that_the_user_may_not_touch_harms_no_other() {
+async fn a_counter_without_permission_affects_no_other() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let user = User { name: "edge".to_owned(), password: "x".to_owned() };
@@ -162,7 +162,7 @@ fn set(server: &RedisServer, name: &str, value: &str) {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_still_rejects_what_is_over_its_limit() {
+async fn a_server_without_memory_still_rejects_requests_over_the_limit() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         still_rejects(&server, "oom", || set(&server, "maxmemory", "1")).await;
@@ -170,9 +170,9 @@ async fn a_server_without_memory_still_rejects_what_is_over_its_limit() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_save_still_rejects_what_is_over_its_limit() {
+async fn a_server_that_cannot_save_still_rejects_requests_over_the_limit() {
     for version in Version::ALL {
-        // Nobody can write a file there.
+        // A folder that nobody can write to.
         let server =
             RedisServer::start_with(version, &["--dir", "/proc", "--save", "3600", "1000000"]);
         let refuse = || {
@@ -188,8 +188,8 @@ async fn a_server_that_cannot_save_still_rejects_what_is_over_its_limit() {
 }
 
 #[tokio::test]
-async fn a_server_without_its_replicas_still_rejects_what_is_over_its_limit() {
-    // Redis 6.2 lets scripts write all the same.
+async fn a_server_without_its_replicas_still_rejects_requests_over_the_limit() {
+    // Redis 6.2 lets scripts write anyway.
     for version in [Version::Redis70, Version::Valkey91] {
         let server = RedisServer::start(version);
         still_rejects(&server, "noreplicas", || set(&server, "min-replicas-to-write", "1")).await;

@@ -1,4 +1,4 @@
-//! Sockets in the file system in the place of ports.
+//! Unix sockets instead of ports.
 
 use crate::support::client::limits_folder;
 use crate::support::tidegate::Tidegate;
@@ -7,7 +7,7 @@ const EDGE: &str =
     "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 10, period: 36500d}}]}";
 
 #[test]
-fn both_ports_can_be_sockets_that_go_when_the_service_ends() {
+fn both_ports_can_be_sockets_that_are_removed_at_shutdown() {
     let limits = limits_folder(&[EDGE]);
     let folder = tempfile::tempdir().unwrap();
     let address = |name| format!("unix:{}", folder.path().join(name).display());
@@ -20,8 +20,8 @@ fn both_ports_can_be_sockets_that_go_when_the_service_ends() {
     assert!(top.status.success(), "{top:?}");
     let serve = ["serve", "--grpc-addr", &grpc, "--http-addr", "127.0.0.1:0"];
     let second = Tidegate::run(&[&serve[..], &args].concat(), "");
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("another process listens there"), "{said}");
+    let printed = String::from_utf8_lossy(&second.stderr);
+    assert!(printed.contains("another process listens there"), "{printed}");
     assert!(tidegate.terminate().success());
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "both are removed");
 }

@@ -1,9 +1,11 @@
 //! Memory, one Redis and three independent servers give the same answers: random requests go
-//! through the stores that a service uses, at the same moments. Requests of one run come at once,
-//! so that Redis decides them in one script run, and the limit of a counter changes among them.
+//! through the stores that a service uses, at the same times. The requests of one run are sent
+//! concurrently, so that Redis decides them in one script run, and the limit of a counter changes
+//! among them.
 //!
-//! Limits and hits are small: a debt that saturates is cut in memory, and given back whole over
-//! several servers. The clock does not step back: hits that were given back leave their moment.
+//! Limits and hits are small: a debt that saturates is cut in memory, and given back completely on
+//! several servers. The clock does not step back: hits that were given back still count for the
+//! time of the last hit.
 //!
 //! `TIDEGATE_PROPERTY_SEED` replays a run, `TIDEGATE_PROPERTY_STEPS` makes it longer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on panics")]
@@ -20,10 +22,10 @@ use tidegate::store::DecideContext;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::ring::Ring;
 
-use crate::asks;
-use crate::dice::{Dice, number_from_env};
-use crate::draw::{draw_spec, redraw_numbers};
+use crate::counters;
 use crate::lua_and_rust::number_groups;
+use crate::random::{Random, number_from_env};
+use crate::random_limits::{draw_spec, redraw_numbers};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::{Layered, decide_at_once_on, shared, store_at};
 
@@ -35,7 +37,7 @@ const PERIOD_MAX_MS: u64 = 86_400_000;
 /// Steps on the same counters.
 const EPISODE_STEPS: u64 = 40;
 
-/// The stores under comparison, and what the run has met so far.
+/// The compared stores, and the coverage of the run so far.
 struct Stores {
     memory: MemoryStore,
     one: Arc<Layered>,
@@ -44,12 +46,12 @@ struct Stores {
     seen: Seen,
 }
 
-/// That a run met something, and was not all of one kind.
+/// Counts of special cases, to prove that a run was varied.
 #[derive(Debug, Default)]
 struct Seen {
     allowed: u64,
     rejected: u64,
-    /// Rejected requests over several servers.
+    /// Rejected requests on several servers.
     spread_rejected: u64,
     /// Requests of runs in which a limit changed.
     changed: u64,
@@ -57,18 +59,18 @@ struct Seen {
 
 struct Counter {
     domain: String,
-    /// Which of the three servers has it.
+    /// The one of the three servers that has it.
     server: usize,
     spec: LimitSpec,
 }
 
 /// A request, and whether several of the three servers decide it.
 struct Request {
-    asks: Vec<CounterRequest>,
+    counter_requests: Vec<CounterRequest>,
     is_spread: bool,
 }
 
-/// Requests that come at once.
+/// Concurrent requests.
 struct Run {
     requests: Vec<Request>,
     /// Whether a limit changes among them.
@@ -88,23 +90,27 @@ impl Stores {
         }
     }
 
-    /// Decides in all stores and compares. Returns what they said.
+    /// Decides in all stores, compares, and returns the decisions.
     async fn decide(&mut self, run: &Run, now_ms: u64) -> Result<Vec<Decision>, String> {
-        let asks: Vec<&[CounterRequest]> =
-            run.requests.iter().map(|request| &*request.asks).collect();
-        let memory = asks.iter().map(|asks| self.memory.decide(asks, Some(now_ms)));
+        let counter_requests: Vec<&[CounterRequest]> =
+            run.requests.iter().map(|request| &*request.counter_requests).collect();
+        let memory = counter_requests
+            .iter()
+            .map(|counter_requests| self.memory.decide(counter_requests, Some(now_ms)));
         let memory: Vec<Decision> = memory.collect();
-        let one = at_once(&self.one, &asks, now_ms).await;
-        // Over several servers there is no order among requests that come at once.
+        let one = at_once(&self.one, &counter_requests, now_ms).await;
+        // On several servers concurrent requests have no order.
         let is_spread = run.requests.iter().any(|request| request.is_spread);
         let mut three = vec![];
-        for asks in asks.chunks(if is_spread { 1 } else { asks.len() }) {
-            three.extend(at_once(&self.three, asks, now_ms).await);
+        for counter_requests in
+            counter_requests.chunks(if is_spread { 1 } else { counter_requests.len() })
+        {
+            three.extend(at_once(&self.three, counter_requests, now_ms).await);
         }
         for (at, request) in run.requests.iter().enumerate() {
             if memory[at] != one[at] || memory[at] != three[at] {
                 return Err(format!(
-                    "at {now_ms}, request {at} of {asks:#?}\nmemory: {:#?}\none: {:#?}\nthree: {:#?}",
+                    "at {now_ms}, request {at} of {counter_requests:#?}\nmemory: {:#?}\none: {:#?}\nthree: {:#?}",
                     memory[at], one[at], three[at]
                 ));
             }
@@ -120,7 +126,7 @@ async fn at_once(
     requests: &[&[CounterRequest]],
     now_ms: u64,
 ) -> Vec<Decision> {
-    let requests = requests.iter().map(|asks| asks.to_vec());
+    let requests = requests.iter().map(|counter_requests| counter_requests.to_vec());
     let decided = decide_at_once_on(store, requests, &DecideContext::at(now_ms)).await;
     decided.into_iter().map(Result::unwrap).collect()
 }
@@ -132,7 +138,7 @@ impl Seen {
         self.spread_rejected += u64::from(request.is_spread && !decision.allowed);
     }
 
-    fn assert_of_all_kinds(&self, steps: u64) {
+    fn assert_coverage(&self, steps: u64) {
         let some = steps / 20;
         assert!(self.allowed > some && self.rejected > some, "{self:?}");
         assert!(self.spread_rejected > some && self.changed > some, "{self:?}");
@@ -143,24 +149,24 @@ fn is_small(spec: &LimitSpec) -> bool {
     spec.hits.max(spec.burst.unwrap_or(0)) <= HITS_MAX && spec.period_ms <= PERIOD_MAX_MS
 }
 
-fn draw_counter(dice: &mut Dice, domain: String, ring: &Ring) -> Counter {
-    let algorithm = dice.pick(&Algorithm::ALL);
-    let mut spec = draw_spec(dice, algorithm);
+fn draw_counter(random: &mut Random, domain: String, ring: &Ring) -> Counter {
+    let algorithm = random.pick(&Algorithm::ALL);
+    let mut spec = draw_spec(random, algorithm);
     while !is_small(&spec) {
-        spec = draw_spec(dice, algorithm);
+        spec = draw_spec(random, algorithm);
     }
     Counter { server: ring.server_of(domain.as_bytes()), domain, spec }
 }
 
-/// Changes a limit's numbers, but not how fast a bucket drains: what several servers give back
-/// leaves a bucket drained until then, at the rate of then.
-fn change_a_limit(dice: &mut Dice, counters: &mut [Counter]) {
-    let at = usize::try_from(dice.within(0..=counters.len() as u64 - 1)).unwrap();
+/// Changes a limit's numbers, but not the rate of a bucket: a refund on several servers drains a
+/// bucket up to that time at the rate of that time.
+fn change_a_limit(random: &mut Random, counters: &mut [Counter]) {
+    let at = usize::try_from(random.within(0..=counters.len() as u64 - 1)).unwrap();
     let before = counters[at].spec.clone();
-    let is_bucket = matches!(asks::checked(&before).shape(), Shape::Bucket(_));
+    let is_bucket = matches!(counters::checked(&before).shape(), Shape::Bucket(_));
     loop {
         let mut spec = before.clone();
-        redraw_numbers(dice, &mut spec);
+        redraw_numbers(random, &mut spec);
         if is_bucket {
             spec.hits = before.hits;
         }
@@ -171,90 +177,90 @@ fn change_a_limit(dice: &mut Dice, counters: &mut [Counter]) {
     }
 }
 
-/// Some requests about counters of any servers, or each of them about those of one.
-fn draw_run(dice: &mut Dice, counters: &mut [Counter]) -> Run {
-    let (is_spread, is_changed) = (dice.one_in(2), dice.one_in(2));
-    let count = dice.within(1..=6);
+/// Some requests for counters on any servers, or each of them for counters on one.
+fn draw_run(random: &mut Random, counters: &mut [Counter]) -> Run {
+    let (is_spread, is_changed) = (random.one_in(2), random.one_in(2));
+    let count = random.within(1..=6);
     let requests = (0..count).map(|_| {
-        if is_changed && dice.one_in(2) {
-            change_a_limit(dice, counters);
+        if is_changed && random.one_in(2) {
+            change_a_limit(random, counters);
         }
         let server =
-            counters[usize::try_from(dice.within(0..=counters.len() as u64 - 1)).unwrap()].server;
+            counters[usize::try_from(random.within(0..=counters.len() as u64 - 1)).unwrap()].server;
         let some = counters.iter().filter(|counter| is_spread || counter.server == server);
-        draw_request(dice, some.collect())
+        draw_request(random, some.collect())
     });
     Run { requests: requests.collect(), is_changed }
 }
 
-fn draw_request(dice: &mut Dice, mut left: Vec<&Counter>) -> Request {
-    let count = dice.within(1..=left.len().min(4) as u64);
+fn draw_request(random: &mut Random, mut left: Vec<&Counter>) -> Request {
+    let count = random.within(1..=left.len().min(4) as u64);
     let chosen = (0..count).map(|_| {
-        let at = dice.within(0..=left.len() as u64 - 1);
+        let at = random.within(0..=left.len() as u64 - 1);
         left.swap_remove(usize::try_from(at).unwrap())
     });
     let chosen: Vec<&Counter> = chosen.collect();
     let is_spread = chosen.iter().any(|counter| counter.server != chosen[0].server);
-    let mut asks: Vec<CounterRequest> =
-        chosen.into_iter().map(|counter| draw_ask(dice, counter)).collect();
-    number_groups(&mut asks);
-    Request { asks, is_spread }
+    let mut counter_requests: Vec<CounterRequest> =
+        chosen.into_iter().map(|counter| draw_counter_request(random, counter)).collect();
+    number_groups(&mut counter_requests);
+    Request { counter_requests, is_spread }
 }
 
-fn draw_ask(dice: &mut Dice, counter: &Counter) -> CounterRequest {
-    let mut limit = asks::checked(&counter.spec);
-    if dice.one_in(8) {
+fn draw_counter_request(random: &mut Random, counter: &Counter) -> CounterRequest {
+    let mut limit = counters::checked(&counter.spec);
+    if random.one_in(8) {
         limit = limit.into_counted();
     }
-    let hits = match dice.within(0..=9) {
+    let hits = match random.within(0..=9) {
         0 => 0,
         1..=5 => 1,
-        6..=7 => dice.within(0..=5),
-        8 => dice.within(0..=limit.capacity()),
-        _ => limit.capacity() + 1 - dice.within(0..=limit.capacity().min(2)),
+        6..=7 => random.within(0..=5),
+        8 => random.within(0..=limit.capacity()),
+        _ => limit.capacity() + 1 - random.within(0..=limit.capacity().min(2)),
     };
-    let mode = match dice.within(0..=9) {
+    let mode = match random.within(0..=9) {
         0 => Mode::Peek,
         1 => Mode::Refund,
         _ => Mode::Take,
     };
-    let enforcement = match dice.within(0..=19) {
+    let enforcement = match random.within(0..=19) {
         0..=1 => Enforcement::Shadow,
-        2..=5 => Enforcement::Quota(u8::try_from(dice.within(0..=2)).unwrap()),
+        2..=5 => Enforcement::Quota(u8::try_from(random.within(0..=2)).unwrap()),
         _ => Enforcement::Enforced,
     };
-    let key = asks::key_in(&counter.domain, "counter", &limit);
+    let key = counters::key_in(&counter.domain, "counter", &limit);
     CounterRequest { key, limit, hits, mode, enforcement }
 }
 
-/// How much later the next run comes: often when something of the last one is over.
-fn draw_wait_ms(dice: &mut Dice, counters: &[Counter], decisions: &[Decision]) -> u64 {
+/// The time until the next run: often when a wait of the last one is over.
+fn draw_wait_ms(random: &mut Random, counters: &[Counter], decisions: &[Decision]) -> u64 {
     let statuses = decisions.iter().flat_map(|decision| &decision.statuses);
     let waits = statuses.flat_map(|status| [Some(status.reset_after_ms), status.retry_after_ms]);
     let waits: Vec<u64> = waits.flatten().collect();
     let period_ms = counters[0].spec.period_ms;
-    match dice.within(0..=5) {
+    match random.within(0..=5) {
         0..=1 => 0,
-        2 => dice.within(0..=3),
-        3 => dice.within(0..=period_ms / 2),
-        4 if !waits.is_empty() => dice.pick(&waits).saturating_sub(dice.within(0..=1)),
-        _ => dice.within(0..=period_ms / 8),
+        2 => random.within(0..=3),
+        3 => random.within(0..=period_ms / 2),
+        4 if !waits.is_empty() => random.pick(&waits).saturating_sub(random.within(0..=1)),
+        _ => random.within(0..=period_ms / 8),
     }
 }
 
-async fn run(stores: &mut Stores, dice: &mut Dice, steps: u64) -> Result<(), String> {
+async fn run(stores: &mut Stores, random: &mut Random, steps: u64) -> Result<(), String> {
     let (mut now_ms, mut counters) = (1_700_000_000_000, vec![]);
     for step in 0..steps {
         if step % EPISODE_STEPS == 0 {
-            let number = dice.within(2..=6);
+            let number = random.within(2..=6);
             let drawn =
-                (0..number).map(|at| draw_counter(dice, format!("{step}-{at}"), &stores.ring));
+                (0..number).map(|at| draw_counter(random, format!("{step}-{at}"), &stores.ring));
             counters = drawn.collect();
         }
-        let run = draw_run(dice, &mut counters);
+        let run = draw_run(random, &mut counters);
         let decisions = stores.decide(&run, now_ms).await;
         let decisions = decisions.map_err(|error| format!("step {step}: {error}"))?;
-        now_ms += draw_wait_ms(dice, &counters, &decisions);
+        now_ms += draw_wait_ms(random, &counters, &decisions);
     }
     Ok(())
 }
@@ -267,12 +273,12 @@ async fn memory_one_redis_and_three_servers_give_the_same_answers() {
     let one = RedisServer::start(Version::Redis70);
     let three = [Version::Redis70, Version::Redis62, Version::Valkey91].map(RedisServer::start);
     let mut stores = Stores::on(&one, &three).await;
-    let result = Box::pin(run(&mut stores, &mut Dice::of_seed(seed), steps)).await;
+    let result = Box::pin(run(&mut stores, &mut Random::of_seed(seed), steps)).await;
     if let Err(error) = result {
         panic!("TIDEGATE_PROPERTY_SEED={seed} TIDEGATE_PROPERTY_STEPS={steps}: {error}");
     }
     eprintln!("{steps} steps, {:?}", stores.seen);
-    stores.seen.assert_of_all_kinds(steps);
+    stores.seen.assert_coverage(steps);
     let requests = stores.seen.allowed + stores.seen.rejected;
     assert!(one.evalsha_calls() * 2 < requests, "several requests in a script run");
 }

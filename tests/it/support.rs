@@ -1,5 +1,5 @@
-//! What the tests stand on: the real service and real Redis servers, each as a value with its own
-//! port and folder that stops when it is dropped.
+//! Test infrastructure: the real service and real Redis servers, each as a value with its own port
+//! and folder that stops when it is dropped.
 
 pub mod abuse;
 pub mod acl;

@@ -1,4 +1,4 @@
-//! TLS on both ports: who may call, and certificates that change.
+//! TLS on both ports: the accepted callers, and certificates that change.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,13 +19,13 @@ use crate::support::tls::{Certificates, client_of};
 const EDGE: &str =
     "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 4000000000, period: 36500d}}]}";
 
-/// For what only must not take for ever.
+/// A deadline for steps that must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(60);
 
-/// Three times as long as changed certificates need to be in force.
+/// Three times as long as changed certificates need to apply.
 const A_WHILE: Duration = Duration::from_secs(3);
 
-/// The flags of a port that asks for certificates of the authority.
+/// The flags of a port that requires certificates of the authority.
 fn mutual(port: &str, made: &Certificates) -> Vec<String> {
     let flag = |of: &str| format!("--{port}-{of}");
     let mut args = vec![flag("cert-file"), made.file("server.pem")];
@@ -38,7 +38,7 @@ fn served(args: &[String]) -> Served {
     Served::with(&[EDGE], &args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// `tidegate query` as `who` of these, trusting `trusted`.
+/// `tidegate query` with the certificate `who`, trusting `trusted`.
 fn query(addr: SocketAddr, trusted: &Certificates, who: Option<(&Certificates, &str)>) -> Output {
     let (addr, ca) = (addr.to_string(), trusted.file("ca.pem"));
     let mut args = vec!["query", "--addr", &addr, "--domain", "edge", "k=v", "--ca-file", &ca];
@@ -64,7 +64,7 @@ fn metric(served: &Served, series: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {series}: {page}")).parse().unwrap()
 }
 
-/// The readings of the gRPC port's certificates that ended so.
+/// The number of reloads of the gRPC port's certificates with this result.
 fn reloads(result: &str) -> String {
     format!("rate_limit_tls_certificate_reload_total{{port=\"grpc\",result=\"{result}\"}}")
 }
@@ -94,7 +94,7 @@ fn only_callers_of_the_authority_with_an_allowed_name_are_served() {
 }
 
 #[test]
-fn the_pages_have_tls_of_their_own() {
+fn the_http_port_has_its_own_tls() {
     let made = Certificates::new();
     let served = served(&mutual("http", &made));
     let addr = format!("https://localhost:{}", served.tidegate.http.port());
@@ -112,7 +112,7 @@ fn the_pages_have_tls_of_their_own() {
 }
 
 #[test]
-fn who_is_silent_or_speaks_something_else_keeps_nobody_waiting() {
+fn silent_and_non_tls_connections_delay_no_other() {
     let made = Certificates::new();
     let served = served(&mutual("grpc", &made));
     let addr = served.tidegate.grpc;
@@ -130,12 +130,12 @@ fn who_is_silent_or_speaks_something_else_keeps_nobody_waiting() {
 }
 
 #[test]
-fn callers_who_speak_no_tls_leave_no_line_in_the_log() {
+fn callers_without_tls_are_not_logged() {
     let made = Certificates::new();
     let served = served(&mutual("grpc", &made));
     for _ in 0..20 {
         let mut stream = TcpStream::connect(served.tidegate.grpc).unwrap();
-        // Warnings that the connection is over, and what is nothing.
+        // Warnings that the connection is closed, and unrelated ones.
         stream.write_all(&b"\x15\x03\x01\0\x02\x01\0".repeat(10)).unwrap();
         stream.write_all(b"nothing").unwrap();
         stream.set_read_timeout(Some(SOME_TIME)).unwrap();
@@ -151,8 +151,8 @@ fn versions_before_1_2_are_refused() {
     let made = Certificates::new();
     let served = served(&mutual("grpc", &made));
     let mut stream = TcpStream::connect(served.tidegate.grpc).unwrap();
-    // A greeting of TLS 1.1: its version, 32 bytes, no session, one cipher, no compression, and a
-    // kind of signature.
+    // A ClientHello of TLS 1.1: its version, 32 bytes, no session, one cipher, no compression, and
+    // a signature algorithm.
     let mut hello = vec![3, 2];
     hello.extend([7; 32]);
     hello.extend([0, 0, 2, 0xc0, 0x13, 1, 0, 0, 8, 0, 13, 0, 4, 0, 2, 4, 3]);
@@ -166,7 +166,7 @@ fn versions_before_1_2_are_refused() {
     assert_eq!((alert[0], &alert[5..]), (21, &[2, 70][..]));
 }
 
-/// A connection that tells the certificate it was shown.
+/// A connection that records the presented certificate.
 async fn connect(addr: SocketAddr, tls: &TlsConnector) -> (Channel, Vec<u8>) {
     let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
     let stream = tls.connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
@@ -211,7 +211,7 @@ async fn certificates_change_under_a_load_and_no_call_is_lost() {
 }
 
 #[test]
-fn a_bad_pair_is_refused_and_the_old_one_stays() {
+fn an_invalid_pair_is_refused_and_the_old_one_stays() {
     let (made, newer) = (Certificates::new(), Certificates::new());
     let served = served(&mutual("grpc", &made));
     // A certificate without its key.
@@ -248,7 +248,7 @@ fn a_certificate_that_is_still_being_written_is_not_read() {
 }
 
 #[test]
-fn certificates_that_are_only_touched_are_not_put_in_force_again() {
+fn touched_certificates_are_not_loaded_again() {
     let (made, newer) = (Certificates::new(), Certificates::new());
     let served = served(&mutual("grpc", &made));
     let same = fs::read(made.file("server.pem")).unwrap();
@@ -260,7 +260,7 @@ fn certificates_that_are_only_touched_are_not_put_in_force_again() {
 }
 
 #[test]
-fn when_a_certificate_ends_is_told() {
+fn the_expiry_of_a_certificate_is_reported() {
     let made = Certificates::new();
     let (cert, key) = (made.file("ended.pem"), made.file("ended.key"));
     let served = served(&["--grpc-cert-file", &cert, "--grpc-key-file", &key].map(str::to_owned));
@@ -277,21 +277,21 @@ fn when_a_certificate_ends_is_told() {
 }
 
 #[test]
-fn wrong_files_end_the_service_at_once_with_the_flag() {
+fn invalid_files_end_the_service_at_once_with_the_flag() {
     let (made, others) = (Certificates::new(), Certificates::new());
     let limits = crate::support::client::limits_folder(&[EDGE]);
     let limits = limits.path().to_str().unwrap();
-    let said = |args: &[&str]| {
+    let printed = |args: &[&str]| {
         let output = Tidegate::run(&[&["serve", "--limits", limits], args].concat(), "");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let (cert, key) = (made.file("server.pem"), made.file("server.key"));
-    let half = said(&["--grpc-cert-file", &cert]);
+    let half = printed(&["--grpc-cert-file", &cert]);
     assert!(half.contains("--grpc-cert-file and --grpc-key-file need each other"), "{half}");
     let other = others.file("server.key");
-    let unfit = said(&["--http-cert-file", &cert, "--http-key-file", &other]);
+    let unfit = printed(&["--http-cert-file", &cert, "--http-key-file", &other]);
     assert!(unfit.contains("--http-cert-file") && unfit.contains(&other), "{unfit}");
-    let missing = said(&["--grpc-cert-file", "/none", "--grpc-key-file", &key]);
+    let missing = printed(&["--grpc-cert-file", "/none", "--grpc-key-file", &key]);
     assert!(missing.contains("--grpc-cert-file /none: No such file"), "{missing}");
 }

@@ -1,4 +1,4 @@
-//! Traces: what a collector gets, and that nobody waits for it.
+//! Traces: the spans that a collector receives, and that they delay no request.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::Certificates;
 
-/// For what becomes of spans.
+/// The deadline for spans to arrive.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 const EDGE: &str = "
@@ -26,7 +26,7 @@ descriptors:
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
-/// What a caller sends whose call is sampled, or is not.
+/// The header of a caller whose call is sampled, or is not.
 fn traceparent(sampled: bool) -> String {
     format!("00-{TRACE}-{CALLER}-0{}", u8::from(sampled))
 }
@@ -46,7 +46,7 @@ fn user(name: &str) -> Request {
     request("edge").about("user", name)
 }
 
-/// What `/metrics` says of spans with this result.
+/// The number of spans with this result, from `/metrics`.
 fn spans_counted(served: &Served, result: &str) -> u64 {
     let name = format!("rate_limit_spans_total{{result=\"{result}\"}} ");
     let page = served.page("/metrics");
@@ -82,7 +82,7 @@ async fn a_sampled_call_is_a_span_below_its_callers_and_its_script_run_one_below
         let run = runs.iter().find(|run| run.parent_id() == call.id()).expect("its script run");
         assert_eq!((run.trace_id(), run.span.kind()), (TRACE.into(), SpanKind::Client));
         assert_eq!(run.attribute("db.operation.batch.size"), "1");
-        // Both clocks tell microseconds or better; a run lies within its call but for that.
+        // Both clocks have microseconds or better; except for that, a run lies within its call.
         assert!(run.span.start_time_unix_nano + 1_000_000 >= call.span.start_time_unix_nano);
         assert!(run.span.end_time_unix_nano <= call.span.end_time_unix_nano);
     }
@@ -91,7 +91,7 @@ async fn a_sampled_call_is_a_span_below_its_callers_and_its_script_run_one_below
     assert_eq!(calls[2].attribute("tidegate.rejected_by"), "per_user");
     let all = || Some(spans_counted(&served, "exported")).filter(|count| *count == 6);
     assert!(wait_until(DEADLINE, all).is_some());
-    // What callers say is not for the collector.
+    // Values of callers are not for the collector.
     assert!(!format!("{:?}{:?}", calls, runs).contains("alice"));
 }
 
@@ -110,8 +110,8 @@ async fn requests_that_share_a_script_run_each_have_a_span_of_it() {
             tokio::spawn(async move { check(&caller, &user(&format!("{at}")), true).await })
         })
         .collect();
-    // Behind all of them on the one connection of the one thread, and answered without Redis: so
-    // they have come, and wait for the two runs that can be under way or for the next one.
+    // Behind all of them on the only connection of the only thread, and answered without Redis: so
+    // the others have arrived, and wait for the two runs that can be in flight or for the next one.
     tokio::task::yield_now().await;
     check(&caller, &request("elsewhere").about("user", "last"), false).await.unwrap();
     redis.resume();
@@ -130,7 +130,7 @@ async fn requests_that_share_a_script_run_each_have_a_span_of_it() {
 }
 
 #[tokio::test]
-async fn callers_decide_what_is_sampled_and_the_share_decides_for_the_others() {
+async fn callers_decide_about_sampling_and_the_rate_decides_for_the_others() {
     let collector = Collector::start();
     let mut all = served(&collector.url, &["--otlp-sample", "1"]);
     let mut none = served(&collector.url, &["--otlp-sample", "0"]);
@@ -183,7 +183,7 @@ async fn posted_json_is_traced_too_and_without_an_answer_a_span_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_waits_to_be_sent_is_sent_at_the_end() {
+async fn queued_spans_are_flushed_at_shutdown() {
     let collector = Collector::start();
     let mut served = served(&collector.url, &[]);
     let caller = served.caller().await;
@@ -196,7 +196,7 @@ async fn what_waits_to_be_sent_is_sent_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
+async fn an_unreachable_collector_costs_spans_and_nothing_else() {
     let mut served = served(&format!("http://127.0.0.1:{}", free_port()), &["--log", "info"]);
     let caller = served.caller().await;
     let mut sent = 0;
@@ -208,13 +208,14 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     assert_eq!(spans_counted(&served, "exported"), 0);
     drop(caller);
     assert!(served.tidegate.terminate().success());
-    let told = || Some(served.tidegate.log()).filter(|log| log.contains("spans are not exported"));
-    let log = wait_until(DEADLINE, told).expect("a line about it");
+    let reported =
+        || Some(served.tidegate.log()).filter(|log| log.contains("spans are not exported"));
+    let log = wait_until(DEADLINE, reported).expect("a line about it");
     assert_eq!(log.matches("spans are not exported").count(), 1, "{log}");
 }
 
 #[tokio::test]
-async fn a_collector_that_hangs_fills_a_queue_with_a_bound_and_holds_up_nobody() {
+async fn a_hanging_collector_fills_a_bounded_queue_and_delays_no_request() {
     let collector = Collector::that_hangs();
     let mut served = served(&collector.url, &[]);
     let caller = served.caller().await;
@@ -237,7 +238,7 @@ async fn a_collector_that_hangs_fills_a_queue_with_a_bound_and_holds_up_nobody()
 }
 
 #[tokio::test]
-async fn a_collector_may_ask_for_tls_and_is_trusted_where_the_system_does() {
+async fn a_collector_may_use_tls_with_the_authorities_of_the_system() {
     let made = Certificates::new();
     let collector = Collector::start_tls(&made);
     let limits = limits_folder(&[EDGE]);
@@ -255,7 +256,7 @@ async fn a_collector_may_ask_for_tls_and_is_trusted_where_the_system_does() {
 }
 
 #[test]
-fn an_endpoint_that_is_none_is_refused() {
+fn an_invalid_endpoint_is_refused() {
     for endpoint in ["127.0.0.1:4317", "grpc://127.0.0.1:4317", "http://host:4317/v1/traces", ""] {
         let args = ["serve", "--limits", "x", "--otlp-endpoint", endpoint];
         let output = Tidegate::run(&args, "");

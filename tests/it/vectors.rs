@@ -1,5 +1,5 @@
-//! Every trace of `tests/vectors` through `tidegate simulate`: each decision must equal the
-//! vector's, in memory and in Redis, which keeps no key of the replay.
+//! Runs every trace of `tests/vectors` through `tidegate simulate`: each decision must equal the
+//! vector's, in memory and in Redis, where no key of the replay remains.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::servers::{RedisServer, Reply, Version};
 use crate::support::tidegate::Tidegate;
 
-/// Fewer are a checkout with something missing.
+/// Fewer mean an incomplete checkout.
 const VECTORS_MIN: usize = 50;
 
 #[test]
@@ -21,7 +21,7 @@ fn memory_decides_every_vector_as_written() {
 }
 
 #[test]
-fn redis_decides_every_vector_as_written_and_is_left_empty() {
+fn redis_decides_every_vector_as_written_and_is_empty_afterwards() {
     let redis = RedisServer::start(Version::Redis70);
     for vector in vectors() {
         replay(&vector, &redis.url());
@@ -56,11 +56,11 @@ fn replay(vector: &Path, store: &str) {
     let limits = limits.to_str().unwrap();
     let output =
         Tidegate::run(&["simulate", "--limits", limits, "--trace", "-", "--store", store], &trace);
-    let said = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{limits} on {store}: {errors}");
     let decisions: Vec<Value> =
-        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (at, (step, decision)) in steps.iter().zip(&decisions).enumerate() {
         let (request, line) = (&step["request"], at + 1);
         assert_eq!(decision, &step["decision"], "{limits} on {store}, line {line}: {request}");

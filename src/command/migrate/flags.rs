@@ -1,4 +1,4 @@
-//! From values to the flags of `serve`, and what people must know of them.
+//! Turns values into the flags of `serve`, with remarks where behaviour differs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use super::translation::Translation;
 use super::values::{Mistakes, Values};
 use crate::period::{self, Unit};
 
-/// Where limits are expected whose place nobody knows.
+/// Placeholder for the limits folder, when no variable gives it.
 const LIMITS: &str = "/etc/tidegate";
 
-/// How old a connection may get at most, in this program.
+/// The longest connection age that this program allows.
 const AGE_MAX: Duration = Duration::from_millis(Unit::Day.ms());
 
-/// Where collectors listen for OTLP, by gRPC and by HTTP.
+/// The ports of OTLP collectors, for gRPC and for HTTP.
 const OTLP_GRPC_PORT: u16 = 4_317;
 const OTLP_HTTP_PORT: u16 = 4_318;
 
@@ -66,7 +66,7 @@ impl Translation {
         if let Some(age) = values.duration("GRPC_MAX_CONNECTION_AGE") {
             self.set("--max-connection-age", spelled(age.min(AGE_MAX)));
             if age > AGE_MAX {
-                self.remark("GRPC_MAX_CONNECTION_AGE", "1d is the most; 0 lets connections stay");
+                self.remark("GRPC_MAX_CONNECTION_AGE", "the maximum is 1d; 0 means no maximum age");
             }
         }
     }
@@ -81,9 +81,9 @@ impl Translation {
         ] {
             let Some(value) = values.text(variable) else { continue };
             if !values.is_on("GRPC_SERVER_USE_TLS") {
-                self.remark(variable, "it does nothing while GRPC_SERVER_USE_TLS is off");
+                self.remark(variable, "has no effect while GRPC_SERVER_USE_TLS is off");
             } else if variable == "GRPC_CLIENT_TLS_SAN" && !has_authority {
-                self.remark(variable, "it does nothing without GRPC_CLIENT_TLS_CACERT");
+                self.remark(variable, "has no effect without GRPC_CLIENT_TLS_CACERT");
             } else {
                 self.set(flag, value);
             }
@@ -97,7 +97,7 @@ impl Translation {
             }
         }
         if values.is_on("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
-            let what = "it is so here: a rejected request takes nothing";
+            let what = "always so in Tidegate: a rejected request takes nothing";
             self.remark("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", what);
         }
     }
@@ -155,25 +155,25 @@ impl Translation {
     }
 }
 
-/// Where envoyproxy/ratelimit looks for limits files.
+/// The folder in which envoyproxy/ratelimit reads limits files.
 fn folder(values: &Values<'_>) -> PathBuf {
     let root = values.text("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current");
     let sub = values.text("RUNTIME_SUBDIRECTORY").unwrap_or_default();
     let app = values.text("RUNTIME_APPDIRECTORY").unwrap_or("config");
-    // Joining an absolute path would leave the root.
+    // Joining an absolute path would drop the root.
     let parts = [sub, app].map(|part| part.trim_matches('/'));
     let parts = parts.iter().filter(|part| !part.is_empty());
     parts.fold(PathBuf::from(root), |path, part| path.join(Path::new(part)))
 }
 
-/// Never 0 unless it is, for 0 means that connections may stay.
+/// An age as the value of a flag: at least 1 ms unless it is 0, which means no maximum age.
 fn spelled(age: Duration) -> String {
     let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     if age.is_zero() { "0".to_owned() } else { period::format(ms.max(1)) }
 }
 
-/// A collector's address for gRPC, without what stands there for HTTP: a path, port 4318. `None` where
-/// there is more to it.
+/// The address of a collector for gRPC, made from one for HTTP by removing the path and port 4318.
+/// `None` if the address has more parts.
 fn collector(endpoint: &str) -> Option<String> {
     let with_scheme = if endpoint.contains("://") { "" } else { "http://" };
     let uri: Uri = format!("{with_scheme}{endpoint}").parse().ok()?;

@@ -1,11 +1,12 @@
-//! What is printed: a command for a shell, and comments.
+//! Prints the result: a shell command followed by comments.
 
 use super::table::{self, Becomes, PREFIXES, VARIABLES};
 use super::translation::Translation;
 use super::values::Values;
 use super::vars::Vars;
 
-/// What differs unless a flag is given: the flag, what is so without it, and with it.
+/// A difference in behaviour unless a flag is given: the flag, the behaviour without it, and with
+/// it.
 const BY_DEFAULT: [(&str, &str); 3] = [
     (
         "--count-rejected",
@@ -23,19 +24,19 @@ const BY_DEFAULT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Lines of a variable's name, or several, and what there is to say.
+/// The names of one or several variables, and the remark on them.
 type Lines = Vec<(String, String)>;
 
-/// The whole text.
+/// The complete output.
 pub(super) fn text(translation: &Translation, vars: &Vars, values: &Values<'_>) -> String {
     let sections: [(&str, Lines); 6] = [
         ("Before you run it", owned(&translation.before)),
         ("Without a counterpart", said(vars, values, missing)),
         ("Replaced, or not needed", said(vars, values, needless)),
         ("To know", owned(&translation.remarks)),
-        ("Not known here; perhaps it is for something else", unknown(vars)),
+        ("Unknown; perhaps for another program", unknown(vars)),
         (
-            "Different by default, and the flag that makes it as it was",
+            "Different by default, and the flag that restores the old behaviour",
             by_default(translation, values),
         ),
     ];
@@ -47,7 +48,7 @@ pub(super) fn text(translation: &Translation, vars: &Vars, values: &Values<'_>) 
             text += &format!("#   {names}{colon}{what}\n");
         }
     }
-    text + "\n# docs/from-envoyproxy-ratelimit.md says what to do next, and all that differs.\n"
+    text + "\n# docs/from-envoyproxy-ratelimit.md has the next steps and all differences.\n"
 }
 
 fn command(translation: &Translation) -> String {
@@ -63,7 +64,7 @@ fn command(translation: &Translation) -> String {
     text + "\n"
 }
 
-/// For a shell: in single quotes, unless no character means anything to one.
+/// Quotes `text` with single quotes if it contains characters that are special to a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.,:=@%+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -76,7 +77,7 @@ fn owned(lines: &[(&'static str, String)]) -> Lines {
     lines.iter().map(|(name, what)| ((*name).to_owned(), what.clone())).collect()
 }
 
-/// What is said under "Without a counterpart".
+/// The remark under "Without a counterpart".
 const fn missing(becomes: Becomes, is_off: bool) -> Option<&'static str> {
     match becomes {
         Becomes::Missing(what) if !is_off => Some(what),
@@ -84,17 +85,17 @@ const fn missing(becomes: Becomes, is_off: bool) -> Option<&'static str> {
     }
 }
 
-/// What is said under "Replaced, or not needed".
+/// The remark under "Replaced, or not needed".
 const fn needless(becomes: Becomes, is_off: bool) -> Option<&'static str> {
     match becomes {
-        Becomes::Missing(_) | Becomes::Needless(_) if is_off => Some("off, and nothing to do"),
+        Becomes::Missing(_) | Becomes::Needless(_) if is_off => Some("off, so nothing to do"),
         Becomes::Needless(what) => Some(what),
         Becomes::Flag(_) | Becomes::Missing(_) => None,
     }
 }
 
-/// The variables that are set to something, in the table's order; those of which the same is said,
-/// together.
+/// The variables that are set, in the order of the table; variables with the same remark are
+/// grouped.
 fn said(
     vars: &Vars,
     values: &Values<'_>,
@@ -113,7 +114,7 @@ fn said(
     lines
 }
 
-/// The variables that a row of the table is about.
+/// The variables that one row of the table describes.
 fn names(vars: &Vars, row: &str) -> String {
     let set = vars.iter().map(|(name, _)| name);
     let own = set.filter(|name| table::find(name).is_some_and(|variable| variable.name == row));
@@ -128,14 +129,15 @@ fn unknown(vars: &Vars) -> Lines {
     unknown.map(|(name, _)| (printable(name), String::new())).collect()
 }
 
-/// Kubernetes tells every container of every service so: `REDIS_SERVICE_HOST`, `REDIS_PORT_6379_TCP`.
+/// Kubernetes sets such variables in every container for each service: `REDIS_SERVICE_HOST`,
+/// `REDIS_PORT_6379_TCP`.
 fn is_link(name: &str, value: &str) -> bool {
     let parts = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"];
     parts.iter().any(|part| name.contains(part))
         || ["tcp://", "udp://"].iter().any(|scheme| value.starts_with(scheme))
 }
 
-/// A name must not end the comment that it stands in.
+/// Escapes a name so that it cannot end the comment that it is printed in.
 fn printable(name: &str) -> String {
     name.chars().flat_map(char::escape_debug).collect()
 }
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_read_stands_in_quotes() {
+    fn characters_special_to_a_shell_are_quoted() {
         for (text, wanted) in [
             ("redis://a:1/2", "redis://a:1/2"),
             ("redis-sentinel://a:1?service=m", "'redis-sentinel://a:1?service=m'"),

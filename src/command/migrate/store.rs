@@ -1,4 +1,4 @@
-//! The flags of the store: which Redis, and how to get there.
+//! The flags of the store: the Redis topology, addresses and credentials.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -6,21 +6,21 @@ use super::translation::Translation;
 use super::values::{Mistakes, Values};
 use crate::settings::StoreUrl;
 
-/// Stands for a server that nobody knows yet. Without a store, each replica would count for itself
-/// and nobody would notice.
+/// Placeholder for an unknown server. Without `--store`, each replica would silently count on its
+/// own.
 const UNKNOWN: &str = "redis://REDIS_HOST:6379";
 
-/// Where the password is expected.
+/// Placeholder for the path of the password file.
 const PASSWORD_FILE: &str = "/run/secrets/redis-password";
 
-/// What is plain in a URL's parameter.
+/// Characters that a URL parameter need not escape.
 const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// A server, or several, as `REDIS_URL` has it.
+/// The servers of one `REDIS_URL`.
 struct Servers {
-    /// The URL for `--store`, without any password.
+    /// The URL for `--store`, without a password.
     url: String,
-    /// `user:password` or `password`, where it was in the URL.
+    /// `user:password` or `password`, if the URL contained it.
     auth: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn add(values: &Values<'_>, translation: &mut Translation, mistakes: 
         }
         Err(message) => return values.refuse("REDIS_URL", &message, mistakes),
     };
-    // The URL is checked by who will read it; the message repeats none of it.
+    // The URL is checked by the parser of `--store`; the message repeats no part of the URL.
     if let Err(error) = servers.url.parse::<StoreUrl>() {
         return values.refuse("REDIS_URL", &format!("{error}{}", allowed(values)), mistakes);
     }
@@ -45,19 +45,22 @@ pub(super) fn add(values: &Values<'_>, translation: &mut Translation, mistakes: 
     certificates(values, is_encrypted, translation, mistakes);
 }
 
-/// The servers; or which variable names none that can be reached from here, and why.
+/// The servers; or the variable that names no reachable server, and the reason.
 ///
 /// # Errors
-/// What is wrong with `REDIS_URL`.
+/// `REDIS_URL` is malformed.
 fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'static str)>, String> {
     if values.text("BACKEND_TYPE") == Some("memcache") {
-        return Ok(Err(("BACKEND_TYPE", "there is no store in memcache")));
+        return Ok(Err(("BACKEND_TYPE", "memcache is not supported as a store")));
     }
     let socket = values.text("REDIS_SOCKET_TYPE");
     let tls = values.is_on("REDIS_TLS") || socket == Some("tls");
     let scheme = if tls { "rediss" } else { "redis" };
     let Some(url) = values.text("REDIS_URL") else {
-        return Ok(Err(("REDIS_URL", "it is not set, which means a Unix socket there")));
+        return Ok(Err((
+            "REDIS_URL",
+            "it is not set, which means a Unix socket in envoyproxy/ratelimit",
+        )));
     };
     match values.text("REDIS_TYPE") {
         Some("CLUSTER") => {
@@ -65,7 +68,7 @@ fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'stati
         }
         Some("SENTINEL") => sentinels(scheme, url).map(Ok),
         _ if !is_path(url) && socket == Some("unix") => Err(
-            "is no path, while REDIS_SOCKET_TYPE is unix; allowed is a path, or tcp as the type"
+            "is not a path, while REDIS_SOCKET_TYPE is unix; allowed is a path, or tcp as the type"
                 .into(),
         ),
         _ if url.contains(',') => {
@@ -76,7 +79,7 @@ fn servers(values: &Values<'_>) -> Result<Result<Servers, (&'static str, &'stati
             Ok(Ok(several(scheme, url, |scheme, hosts| format!("{scheme}://{hosts}"))))
         }
         _ if matches!(socket, None | Some("unix")) => {
-            Ok(Err(("REDIS_URL", "Redis is reached over TCP here, not over a Unix socket")))
+            Ok(Err(("REDIS_URL", "Tidegate reaches Redis over TCP, not over a Unix socket")))
         }
         _ => Err("is a path, and REDIS_SOCKET_TYPE is not unix; allowed is HOST:PORT".into()),
     }
@@ -86,8 +89,8 @@ fn is_path(url: &str) -> bool {
     url.starts_with(['/', '@', '.'])
 }
 
-/// Hosts with commas between, or one. The client library there also takes
-/// `redis://USER:PASSWORD@HOST:PORT/DB` for each.
+/// One host, or several separated by commas. The client library of envoyproxy/ratelimit also
+/// accepts `redis://USER:PASSWORD@HOST:PORT/DB` for each.
 fn several(scheme: &str, hosts: &str, url: impl FnOnce(&str, &str) -> String) -> Servers {
     let (mut scheme, mut auth) = (scheme, None);
     let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
@@ -109,8 +112,8 @@ fn several(scheme: &str, hosts: &str, url: impl FnOnce(&str, &str) -> String) ->
     Servers { url: url(scheme, &hosts), auth }
 }
 
-/// The master's name comes first. What the hosts have before an `@` is for the sentinels and the
-/// servers behind them.
+/// The name of the master comes first. Credentials before an `@` apply to the sentinels and to the
+/// servers that they manage.
 fn sentinels(scheme: &str, url: &str) -> Result<Servers, String> {
     let (name, hosts) = url
         .split_once(',')
@@ -176,7 +179,7 @@ fn certificates(
     for (name, flag, path) in set {
         match path {
             Some(path) if is_encrypted => translation.set(flag, path),
-            Some(_) => translation.remark(name, "it does nothing while REDIS_TLS is off"),
+            Some(_) => translation.remark(name, "has no effect while REDIS_TLS is off"),
             None => {}
         }
     }

@@ -1,7 +1,7 @@
-//! Every variable that envoyproxy/ratelimit reads, and what becomes of it.
+//! All variables that envoyproxy/ratelimit reads, and their counterparts.
 //!
-//! From its `src/settings/settings.go`, older and newer ones together; [`super::flags`] and
-//! [`super::store`] put the flags together.
+//! They come from its `src/settings/settings.go`, old and new versions together. [`super::flags`]
+//! and [`super::store`] build the flags.
 
 use Becomes::{Flag, Missing, Needless};
 use Kind::{Choice, Count, Duration, Host, Port, Ratio, Secret, Switch, Text};
@@ -9,22 +9,22 @@ use Kind::{Choice, Count, Duration, Host, Port, Ratio, Secret, Switch, Text};
 /// One variable.
 #[derive(Debug)]
 pub struct Variable {
-    /// Its name; a `*` at the end stands for any rest.
+    /// The name; a trailing `*` matches any suffix.
     pub name: &'static str,
-    /// What it may hold.
+    /// The allowed values.
     pub kind: Kind,
-    /// What becomes of it.
+    /// The counterpart in Tidegate.
     pub becomes: Becomes,
 }
 
-/// What a value may be, as envoyproxy/ratelimit reads it.
+/// The type of a value, as envoyproxy/ratelimit parses it.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Any text.
     Text,
-    /// A text that is never printed.
+    /// Text that is never printed.
     Secret,
-    /// `true` or `false`, as Go spells them.
+    /// `true` or `false`, in Go's spellings.
     Switch,
     /// An address to listen on.
     Host,
@@ -34,24 +34,24 @@ pub enum Kind {
     Count,
     /// A number from 0 to 1.
     Ratio,
-    /// As Go spells it, such as `1h30m` or `150us`.
+    /// A duration in Go's syntax, such as `1h30m` or `150us`.
     Duration,
     /// One of these words, in upper or lower case.
     Choice(&'static [&'static str]),
 }
 
-/// What becomes of a variable. Of a switch that is off, nothing is said.
+/// The counterpart of a variable. A switch that is off gets no remark.
 #[derive(Clone, Copy, Debug)]
 pub enum Becomes {
-    /// It goes into this flag of `serve`.
+    /// It becomes this flag of `serve`.
     Flag(&'static str),
-    /// There is nothing like it, and this is what there is.
+    /// It has no counterpart; this remark names the closest feature.
     Missing(&'static str),
-    /// It is replaced by this, or not needed.
+    /// It is replaced by this feature, or not needed.
     Needless(&'static str),
 }
 
-/// How names of envoyproxy/ratelimit begin that may be newer than this table.
+/// Prefixes of variables of envoyproxy/ratelimit that may be newer than this table.
 pub(super) const PREFIXES: [&str; 11] = [
     "CONFIG_GRPC_",
     "GRPC_",
@@ -85,7 +85,7 @@ const HEADER_NAMES: Becomes = Needless(
         --headers draft the IETF's",
 );
 const MEMCACHE: Becomes =
-    Missing("there is no store in memcache: counters live in Redis, or in this process");
+    Missing("memcache is not supported as a store: counters live in Redis, or in this process");
 const PERSECOND: Becomes = Needless(
     "all limits of a request are decided together, so one store holds them all; to spread load, \
         name several servers in --store, or a cluster (docs/redis.md)",
@@ -105,11 +105,11 @@ const TRACED_AS: Becomes = Needless(
 const UPSTREAM_HEADERS: Becomes =
     Missing("headers go to the caller only; the service behind Envoy gets none");
 const XDS: Becomes =
-    Missing("limits come from files: let what serves xDS write them, to a ConfigMap for example");
+    Missing("limits come from files: let your xDS server write them, for example to a ConfigMap");
 
-/// All of them.
+/// All variables.
 pub const VARIABLES: &[Variable] = &[
-    // Where it listens.
+    // Addresses to listen on.
     of("PROTO", Text, ADDRESS),
     of("HOST", Host, Flag("--http-addr")),
     of("PORT", Port, Flag("--http-addr")),
@@ -124,7 +124,7 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "GRPC_MAX_CONNECTION_AGE_GRACE",
         Duration,
-        Needless("a connection that is old is asked to close, and finishes its calls"),
+        Needless("an old connection gets GOAWAY and finishes its calls"),
     ),
     of(
         "GRPC_MAX_CONCURRENT_STREAMS",
@@ -154,12 +154,12 @@ pub const VARIABLES: &[Variable] = &[
         Flag("--log"),
     ),
     of("LOG_FORMAT", Choice(&["text", "json"]), Flag("--log-format")),
-    // Where the limits are.
+    // The location of limits files.
     of("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), Flag("--limits")),
     of(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
         Switch,
-        Missing("it starts only with limits that are in order, and says what is wrong with others"),
+        Missing("it only starts with valid limits, and reports the mistakes in others"),
     ),
     of("CONFIG_GRPC_XDS_NODE_ID", Text, XDS),
     of("CONFIG_GRPC_XDS_NODE_METADATA", Text, XDS),
@@ -184,9 +184,7 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "RUNTIME_WATCH_ROOT",
         Switch,
-        Needless(
-            "changed files are found however they come: written, moved, or by a symlink that moves",
-        ),
+        Needless("every change is found: written or moved files, and swapped symlinks"),
     ),
     of("MERGE_DOMAIN_CONFIG", Switch, Flag("--merge-domains")),
     of(
@@ -215,9 +213,9 @@ pub const VARIABLES: &[Variable] = &[
     of(
         "SANITIZE_DESCRIPTOR_METRIC_DOTS",
         Switch,
-        Needless("rules and values are labels, in which a dot is no separator"),
+        Needless("rules and values are labels, in which a dot is not a separator"),
     ),
-    of("DISABLE_STATS", Switch, Needless("metrics are always there; nobody need fetch them")),
+    of("DISABLE_STATS", Switch, Needless("metrics are always available, and need not be scraped")),
     of("USE_PROMETHEUS", Switch, FETCH),
     of("PROMETHEUS_ADDR", Text, FETCH),
     of("PROMETHEUS_PATH", Text, FETCH),
@@ -226,17 +224,13 @@ pub const VARIABLES: &[Variable] = &[
         "NEAR_LIMIT_RATIO",
         Ratio,
         Needless(
-            "it is 0.8: rate_limit_near_limit_total counts checks that leave a fifth of the limit \
+            "fixed at 0.8: rate_limit_near_limit_total counts checks that leave a fifth of the limit \
                 or less",
         ),
     ),
     // Counting.
     of("BACKEND_TYPE", Choice(&["redis", "memcache"]), Flag("--store")),
-    of(
-        "EXPIRATION_JITTER_MAX_SECONDS",
-        Count,
-        Needless("keys have just the expiry that they need"),
-    ),
+    of("EXPIRATION_JITTER_MAX_SECONDS", Count, Needless("keys expire as soon as they are idle")),
     of(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         Count,
@@ -259,7 +253,7 @@ pub const VARIABLES: &[Variable] = &[
         Switch,
         Missing("a month is 30 days and a year 365, from the epoch on"),
     ),
-    // What answers carry.
+    // Response headers.
     of("RESPONSE_DYNAMIC_METADATA", Switch, Flag("--dynamic-metadata")),
     of("LIMIT_RESPONSE_HEADERS_ENABLED", Switch, Flag("--headers")),
     of("LIMIT_LIMIT_HEADER", Text, HEADER_NAMES),

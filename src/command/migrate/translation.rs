@@ -1,14 +1,15 @@
-//! The flags that the variables become, and remarks on them: `flags` and `store` fill it in, `report`
-//! prints it.
+//! The flags that the variables become, and remarks on them. `flags` and `store` fill it in,
+//! `report` prints it.
 
-/// What the variables become.
+/// The flags and remarks for all variables.
 #[derive(Default)]
 pub struct Translation {
     /// Flags of `serve`, each with its value if it takes one.
     pub(super) flags: Vec<(&'static str, Option<String>)>,
-    /// What must be done before the flags do as the variables did: the variable, and what.
+    /// Steps that are necessary before the flags have the effect of the variables: the variable and
+    /// the step.
     pub(super) before: Vec<(&'static str, String)>,
-    /// What else there is to know of a variable.
+    /// Further remarks: the variable and the text.
     pub(super) remarks: Vec<(&'static str, String)>,
 }
 
@@ -29,7 +30,7 @@ impl Translation {
         self.remarks.push((variable, what.to_owned()));
     }
 
-    /// Whether a flag is among them.
+    /// Whether the translation contains this flag.
     pub(super) fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|(own, _)| *own == flag)
     }

@@ -1,4 +1,4 @@
-//! The values of variables, checked once by what the table says they are.
+//! The values of all variables, parsed once according to the table.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::table::{self, Kind, Variable};
 use super::vars::{Source, Var, Vars};
 
-/// A value that is what its [`Kind`] allows.
+/// A parsed value.
 #[derive(Clone, PartialEq)]
 pub enum Value {
-    /// Also of secrets, and of ratios.
+    /// Text; also used for secrets and ratios.
     Text(String),
     /// On or off.
     Switch(bool),
@@ -18,26 +18,26 @@ pub enum Value {
     Host(IpAddr),
     /// A port.
     Port(u16),
-    /// How long.
+    /// A duration.
     Duration(Duration),
-    /// The word as the table spells it.
+    /// The word, spelled as in the table.
     Choice(&'static str),
     /// A whole number.
     Count(u64),
 }
 
-/// All variables that the table has and that are set to something.
+/// All known variables that are not empty.
 pub struct Values<'v> {
     by_name: BTreeMap<&'static str, Value>,
     sources: BTreeMap<&'static str, &'v Source>,
 }
 
-/// Everything that is wrong, each with its line in the file, or 0.
+/// All mistakes, each with its line in the file, or 0.
 #[derive(Default)]
 pub struct Mistakes(Vec<(usize, String)>);
 
 impl<'v> Values<'v> {
-    /// Checks all variables that the table has; those that are set to nothing are as if not set.
+    /// Parses all known variables. Empty ones count as not set.
     pub fn of(vars: &'v Vars, mistakes: &mut Mistakes) -> Self {
         let mut values = Self { by_name: BTreeMap::new(), sources: BTreeMap::new() };
         for (name, var) in vars.iter().filter(|(_, var)| !var.value.trim().is_empty()) {
@@ -61,7 +61,7 @@ impl<'v> Values<'v> {
         self.by_name.get(name) == Some(&Value::Switch(true))
     }
 
-    /// Whether a switch is set, and off.
+    /// Whether a switch is set and off.
     pub fn is_off(&self, name: &str) -> bool {
         self.by_name.get(name) == Some(&Value::Switch(false))
     }
@@ -75,7 +75,7 @@ impl<'v> Values<'v> {
         if let Value::Choice(word) = value { Some(word) } else { None }
     }
 
-    /// An address to listen on; by default every one of this machine, as there.
+    /// An address to listen on; by default all addresses, as in envoyproxy/ratelimit.
     pub fn host(&self, name: &str) -> IpAddr {
         match self.by_name.get(name) {
             Some(Value::Host(host)) => *host,
@@ -96,12 +96,12 @@ impl<'v> Values<'v> {
         if let Value::Count(count) = self.by_name.get(name)? { Some(*count) } else { None }
     }
 
-    /// How long.
+    /// A duration.
     pub fn duration(&self, name: &str) -> Option<Duration> {
         if let Value::Duration(duration) = self.by_name.get(name)? { Some(*duration) } else { None }
     }
 
-    /// Reports what is wrong with a variable, after its name.
+    /// Reports a mistake in a variable.
     pub fn refuse(&self, name: &str, message: &str, mistakes: &mut Mistakes) {
         let source = self.sources.get(name).map_or(&Source::Environment, |source| *source);
         mistakes.add(source, &format!("{name} {message}"));
@@ -109,7 +109,7 @@ impl<'v> Values<'v> {
 }
 
 impl Mistakes {
-    /// Adds one, and where it was found.
+    /// Adds a mistake and its location.
     fn add(&mut self, source: &Source, message: &str) {
         self.0.push(match source {
             Source::Environment => (0, message.to_owned()),
@@ -117,7 +117,7 @@ impl Mistakes {
         });
     }
 
-    /// What `make` makes, if nothing is wrong.
+    /// The result of `make` if there are no mistakes.
     pub(super) fn or_else<T>(mut self, make: impl FnOnce() -> T) -> Result<T, String> {
         if self.0.is_empty() {
             return Ok(make());
@@ -130,7 +130,7 @@ impl Mistakes {
 fn refused(variable: &Variable, var: &Var, allowed: &str) -> String {
     let name = variable.name;
     if matches!(variable.kind, Kind::Secret) {
-        return format!("{name} is not what it may be; allowed is {allowed}");
+        return format!("{name} has an invalid value; allowed is {allowed}");
     }
     let value: String = var.value.chars().take(64).collect();
     format!("{name} is {value:?}; allowed is {allowed}")
@@ -138,7 +138,7 @@ fn refused(variable: &Variable, var: &Var, allowed: &str) -> String {
 
 impl Kind {
     /// # Errors
-    /// What is allowed.
+    /// The allowed values.
     fn read(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Text | Self::Secret if text.chars().any(char::is_control) => {
@@ -189,7 +189,7 @@ fn host(text: &str) -> Option<IpAddr> {
     text.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// Numbers with units, one behind the other, or 0.
+/// Go's syntax: numbers with units in sequence, or 0.
 fn duration(text: &str) -> Option<Duration> {
     if matches!(text, "" | "0") {
         return (text == "0").then_some(Duration::ZERO);

@@ -1,8 +1,9 @@
-//! Environment variables, of this process or as a file has them.
+//! Environment variables, of this process or from a file.
 //!
-//! A file is what people have at hand: the output of `env`, an env file of Compose, Docker or
-//! Kubernetes, or `/proc/PID/environ`, whose records end with a zero byte and stand as they are. In
-//! lines, values may stand in quotes, and ` #` begins a comment, as Compose reads them.
+//! The file may be the output of `env`, an env file of Compose, Docker or Kubernetes, or
+//! `/proc/PID/environ`, whose records end with a zero byte and are taken literally. In lines,
+//! values may be quoted, and ` #` begins a comment, as in Compose. Values may be passwords, so
+//! error messages name lines by number and never repeat them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,10 +12,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The largest file.
+/// The largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How many bad lines are named.
+/// The most bad lines that an error names.
 const NAMED_MAX: usize = 10;
 
 /// Variables by name.
@@ -25,7 +26,7 @@ pub struct Vars {
 
 /// One variable.
 pub struct Var {
-    /// Its text; a password may be in it.
+    /// The value, which may contain a password.
     pub value: String,
     /// Where it is set.
     pub source: Source,
@@ -41,7 +42,7 @@ pub enum Source {
 }
 
 impl Vars {
-    /// Those of this process whose names and values are UTF-8.
+    /// The variables of this process whose names and values are UTF-8.
     pub fn of_this_process() -> Self {
         let pairs = env::vars_os().filter_map(|(name, value)| {
             let var = Var { value: value.into_string().ok()?, source: Source::Environment };
@@ -50,10 +51,11 @@ impl Vars {
         Self { by_name: pairs.collect() }
     }
 
-    /// Those of a file; `-` is standard input.
+    /// The variables of a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or has lines that are no variables; the message names them and repeats none.
+    /// It cannot be read, or has lines that are not variables. The message names the lines and
+    /// repeats none.
     pub fn read(path: &Path) -> Result<Self, String> {
         let (name, bytes) = if path == Path::new("-") {
             ("standard input".to_owned(), bytes(io::stdin().lock()))
@@ -62,16 +64,16 @@ impl Vars {
         };
         let bytes = bytes.map_err(|error| format!("{name}: cannot be read: {error}"))?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
-            return Err(format!("{name}: larger than the most, {FILE_BYTES_MAX} bytes"));
+            return Err(format!("{name}: larger than the maximum, {FILE_BYTES_MAX} bytes"));
         }
         let text = String::from_utf8(bytes).ok().ok_or_else(|| format!("{name}: not UTF-8"))?;
         Self::parse(&name, &text)
     }
 
-    /// Those of a text, which messages call `name`.
+    /// The variables of a text, which messages call `name`.
     ///
     /// # Errors
-    /// It has lines that are no variables; the message names them and repeats none.
+    /// It has lines that are not variables. The message names the lines and repeats none.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         type Read = fn(&str) -> Result<Option<(&str, String)>, &'static str>;
         let (end, read): (char, Read) =
@@ -88,7 +90,7 @@ impl Vars {
         if mistakes.is_empty() { Ok(vars) } else { Err(shortened(mistakes)) }
     }
 
-    /// All, sorted by name.
+    /// All variables, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Var)> {
         self.by_name.iter().map(|(name, var)| (name.as_str(), var))
     }
@@ -167,7 +169,7 @@ fn unquoted(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Up to the quote that ends it, which is taken too.
+/// The text up to the closing quote, which is consumed.
 fn double_quoted(chars: &mut std::str::Chars<'_>) -> Option<String> {
     let mut value = String::new();
     loop {
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_bare_or_in_quotes_with_comments_behind() {
+    fn values_are_bare_or_quoted_and_comments_may_follow() {
         for (line, wanted) in [
             ("A=b", "b"),
             ("export A=b\r", "b"),
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_end_with_a_zero_byte_stand_as_they_are() {
+    fn records_that_end_with_a_zero_byte_are_literal() {
         let pairs = read("A='b # c'\0B=x\ny\0");
         let pairs: Vec<_> = pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         assert_eq!(pairs, [("A", "'b # c'"), ("B", "x\ny")]);
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_variables_are_named_and_not_repeated() {
+    fn lines_that_are_not_variables_are_named_and_not_repeated() {
         for (text, wanted) in [
             ("A=b\nhunter2", "f:2: is not NAME=value"),
             (

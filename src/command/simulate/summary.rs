@@ -1,4 +1,4 @@
-//! Counts a replay's decisions by rule.
+//! Counts the decisions of a replay by rule.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -32,7 +32,7 @@ impl Recorded {
         let recorded: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let at_ms = recorded.at_ms;
         if at_ms > MOMENT_MAX_MS {
-            return Err(format!("at_ms: {at_ms} is over the most, {MOMENT_MAX_MS}"));
+            return Err(format!("at_ms: {at_ms} is over the maximum, {MOMENT_MAX_MS}"));
         }
         let mode = match (recorded.peek, recorded.refund) {
             (true, true) => return Err("peek and refund: a request is at most one".to_owned()),

@@ -1,60 +1,60 @@
-//! Files that change on a clock that only these tests turn.
+//! Changing files, on a clock that these tests set.
 
 use super::*;
 
 const STILL: Duration = ms(100);
 
-/// What happens to one file, and when.
+/// A change of one file, and its time.
 #[derive(Clone, Copy)]
 enum Event {
-    /// Another file takes its place.
+    /// Another file replaces it.
     Replace,
-    /// Somebody opens and writes it.
+    /// A program opens and writes it.
     Write,
-    /// Somebody closes it.
+    /// The program closes it.
     Close,
 }
 use Event::{Close, Replace, Write};
 
-/// A reading.
+/// A read.
 #[derive(Debug, PartialEq, Eq)]
 struct Reading {
     at: Duration,
-    /// How many of the events had happened.
+    /// The number of events before it.
     events: usize,
 }
 
-/// What a run is made of, beside its events.
+/// The parameters of a run, besides its events.
 struct Run {
-    /// Without inotify, files are never known to be open.
+    /// Without inotify, open files are not known.
     has_inotify: bool,
-    look: Duration,
-    /// What a reading takes, if it fails.
+    poll_time: Duration,
+    /// The duration of a read, if it fails.
     failing: Option<Duration>,
     end: Duration,
 }
 
-const RUN: Run = Run { has_inotify: true, look: ms(1), failing: None, end: ms(30_000) };
+const RUN: Run = Run { has_inotify: true, poll_time: ms(1), failing: None, end: ms(30_000) };
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 impl Run {
-    /// The readings after the first one, which comes before `events` do.
+    /// The reads after the first one, which comes before `events`.
     fn readings(&self, events: &[(Duration, Event)]) -> Vec<Reading> {
         let mut debounce = Debounce::new(STILL);
         let mut now = Duration::ZERO;
         let mut readings = vec![];
         while now < self.end {
-            let step = debounce.observe(now, self.look_at(now, events));
-            now += self.look;
+            let step = debounce.observe(now, self.observation_at(now, events));
+            now += self.poll_time;
             let wait = match step {
                 Step::Wait(wait) => wait,
                 Step::Read => {
                     let events_before = happened(now, events);
                     now += self.failing.unwrap_or_default();
-                    let after = self.look_at(now, events);
+                    let after = self.observation_at(now, events);
                     if debounce.finish_reading(now, &after, self.failing) {
                         readings.push(Reading { at: now, events: events_before });
                     }
@@ -67,7 +67,7 @@ impl Run {
         readings
     }
 
-    fn look_at(&self, now: Duration, events: &[(Duration, Event)]) -> Observation {
+    fn observation_at(&self, now: Duration, events: &[(Duration, Event)]) -> Observation {
         let (mut inode, mut writes, mut is_open) = (1, 0, false);
         for (_, event) in &events[..happened(now, events)] {
             match event {
@@ -77,7 +77,7 @@ impl Run {
             }
         }
         let is_open = is_open && self.has_inotify;
-        Observation { look: Look::of_file(inode, writes), is_open, took: self.look }
+        Observation { state: FilesState::of_file(inode, writes), is_open, took: self.poll_time }
     }
 }
 
@@ -85,48 +85,53 @@ fn happened(now: Duration, events: &[(Duration, Event)]) -> usize {
     events.iter().take_while(|(at, _)| *at <= now).count()
 }
 
-/// Writes every `pause`, from the first second for so long.
+/// Writes every `pause`, from the first second, for `time`.
 fn repeated(event: Event, pause: Duration, time: Duration) -> Vec<(Duration, Event)> {
     let times = time.as_millis() / pause.as_millis();
     (0..u32::try_from(times).unwrap()).map(|n| (ms(1_000) + pause * n, event)).collect()
 }
 
 #[test]
-fn files_that_stand_still_are_read_once() {
+fn unchanged_files_are_read_once() {
     assert_eq!(RUN.readings(&[]), []);
 }
 
 #[test]
-fn a_change_is_read_once_and_within_a_second_whenever_it_happens_and_whatever_a_look_takes() {
-    for look in [ms(0), ms(1), ms(3), ms(30)] {
+fn a_change_is_read_once_within_a_second_for_any_time_and_poll_duration() {
+    for poll_time in [ms(0), ms(1), ms(3), ms(30)] {
         for at in (5_000..6_000).step_by(7).map(ms) {
             for events in [&[(at, Replace)][..], &[(at, Write), (at + ms(1), Close)]] {
-                let readings = Run { look, ..RUN }.readings(events);
+                let readings = Run { poll_time, ..RUN }.readings(events);
                 let [reading] = &readings[..] else { panic!("{readings:?}") };
                 assert_eq!(reading.events, events.len());
                 let took = reading.at - at;
-                assert!(took >= STILL && took < ms(900), "{took:?}, a look takes {look:?}");
+                assert!(took >= STILL && took < ms(900), "{took:?}, a poll takes {poll_time:?}");
             }
         }
     }
 }
 
 #[test]
-fn looks_take_half_a_percent_of_a_core_or_come_every_600_ms() {
-    for (look, wait) in
+fn polls_use_half_a_percent_of_a_core_or_come_every_600_ms() {
+    for (poll_time, wait) in
         [(0, 250), (1, 250), (2, 400), (3, 600), (1_000, 600)].map(|(a, b)| (ms(a), ms(b)))
     {
         let mut debounce = Debounce::new(STILL);
-        let seen = || Observation { look: Look::of_file(1, 0), is_open: false, took: look };
+        let seen =
+            || Observation { state: FilesState::of_file(1, 0), is_open: false, took: poll_time };
         assert_eq!(debounce.observe(ms(0), seen()), Step::Wait(SETTLE));
         assert_eq!(debounce.observe(STILL, seen()), Step::Read);
         assert!(debounce.finish_reading(STILL, &seen(), None));
-        assert_eq!(debounce.observe(ms(300), seen()), Step::Wait(wait), "a look takes {look:?}");
+        assert_eq!(
+            debounce.observe(ms(300), seen()),
+            Step::Wait(wait),
+            "a poll takes {poll_time:?}"
+        );
     }
 }
 
 #[test]
-fn a_file_that_is_open_for_writing_is_not_read_before_it_is_closed() {
+fn a_file_open_for_writing_is_not_read_before_it_is_closed() {
     let readings = RUN.readings(&[(ms(1_000), Write), (ms(8_000), Close)]);
     let [reading] = &readings[..] else { panic!("{readings:?}") };
     assert_eq!(reading.events, 2);
@@ -134,7 +139,7 @@ fn a_file_that_is_open_for_writing_is_not_read_before_it_is_closed() {
 }
 
 #[test]
-fn a_file_whose_writer_never_closes_it_is_read_after_ten_seconds() {
+fn a_file_that_is_never_closed_is_read_after_ten_seconds() {
     let readings = RUN.readings(&[(ms(1_000), Write)]);
     let [reading] = &readings[..] else { panic!("{readings:?}") };
     assert!(reading.at >= ms(11_000) && reading.at < ms(11_600), "{reading:?}");
@@ -149,7 +154,7 @@ fn without_inotify_a_file_is_not_read_while_it_is_written() {
 }
 
 #[test]
-fn files_that_are_replaced_without_a_pause_are_read_every_second() {
+fn files_replaced_without_a_pause_are_read_every_second() {
     let events = repeated(Replace, ms(10), ms(10_000));
     let readings = RUN.readings(&events);
     let mut last = ms(1_000);
@@ -161,9 +166,9 @@ fn files_that_are_replaced_without_a_pause_are_read_every_second() {
 }
 
 #[test]
-fn what_changed_while_it_was_read_is_read_again() {
+fn files_that_change_during_a_read_are_read_again() {
     let seen = |writes, is_open| Observation {
-        look: Look::of_file(1, writes),
+        state: FilesState::of_file(1, writes),
         is_open,
         took: Duration::ZERO,
     };
@@ -172,16 +177,17 @@ fn what_changed_while_it_was_read_is_read_again() {
         debounce.observe(ms(0), seen(0, false));
         assert_eq!(debounce.observe(ms(100), seen(0, false)), Step::Read);
         assert!(!debounce.finish_reading(ms(101), &changed, None));
-        let last = changed.look;
-        let next = |is_open| Observation { look: last.clone(), is_open, took: Duration::ZERO };
+        let last = changed.state;
+        let next = |is_open| Observation { state: last.clone(), is_open, took: Duration::ZERO };
         debounce.observe(ms(200), next(now_open));
         assert_eq!(debounce.observe(ms(300), next(false)), Step::Read);
     }
 }
 
 #[test]
-fn a_reading_that_was_asked_for_does_not_replace_the_one_that_is_due() {
-    let seen = |writes| Observation { look: Look::of_file(1, writes), ..Observation::default() };
+fn a_requested_read_does_not_replace_the_one_that_is_due() {
+    let seen =
+        |writes| Observation { state: FilesState::of_file(1, writes), ..Observation::default() };
     let mut debounce = Debounce::new(STILL);
     debounce.observe(ms(0), seen(0));
     assert_eq!(debounce.observe(ms(50), seen(1)), Step::Wait(SETTLE));
@@ -190,7 +196,7 @@ fn a_reading_that_was_asked_for_does_not_replace_the_one_that_is_due() {
 }
 
 #[test]
-fn what_cannot_be_read_is_tried_again_less_often_the_longer_it_takes() {
+fn slow_failed_reads_are_retried_less_often() {
     let tries = |took| Run { failing: Some(took), ..RUN }.readings(&[]).len();
     assert!((18..=28).contains(&tries(ms(1))), "{} in 30 s", tries(ms(1)));
     assert!((6..=8).contains(&tries(ms(20))), "{}, every 4 s", tries(ms(20)));

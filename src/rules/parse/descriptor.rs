@@ -1,4 +1,10 @@
-//! The tree of descriptors of a domain.
+//! Reads the tree of descriptors of a domain.
+//!
+//! Files that are merged add to one tree. The tree is a list of rules in file order plus
+//! [`Level`]s, which find the rule for an entry. Two rules for the same values are a mistake, with
+//! both positions in the message; a rule that an earlier wildcard fully covers is a warning. Every
+//! mistake names the path of its rule, since line numbers alone are hard to find in generated
+//! files.
 
 use std::path::Path;
 
@@ -27,41 +33,41 @@ const KEYS: [&str; 12] = [
     "raw_body",
 ];
 
-/// The longest key or value, in bytes: what requests may carry unless a flag says otherwise.
+/// The longest key or value, in bytes: the default maximum of requests.
 const TEXT_BYTES_MAX: usize = 4_096;
 
 /// The rules of a domain, read so far.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// Each rule before those below it.
+    /// Each rule before its nested rules.
     pub(super) rules: Vec<Rule>,
     pub(super) root: Level,
-    /// Where each rule's values stand.
+    /// The position of each rule's value.
     pub(super) locations: Vec<Location>,
 }
 
-/// Where a rule stands.
+/// The position of a rule.
 pub(super) struct Location {
     pub(super) file: Box<Path>,
     pub(super) at: Position,
 }
 
-/// One file's rules on their way into the tree.
+/// Reads the rules of one file into the tree.
 struct Reader<'t, 'r, 'e> {
     tree: &'t mut Tree,
     report: &'r mut Report<'e>,
     switches: Switches,
 }
 
-/// What a level is below: a rule, or the top of the file, whose path is empty.
+/// The parent of a level: a rule, or the top of the file, whose path is empty.
 #[derive(Clone, Copy)]
 struct Above<'p> {
     path: &'p str,
-    /// A step for each level above.
+    /// One step per level above.
     steps: &'p [Step],
 }
 
-/// What a descriptor matches, and where that stands.
+/// The key and value that a descriptor matches, with their positions.
 struct Names<'n> {
     key: &'n str,
     value: &'n str,
@@ -77,8 +83,8 @@ pub(super) fn read(list: &Node<'_>, tree: &mut Tree, switches: Switches, report:
 }
 
 impl Tree {
-    /// Prepares lookups, once all files of the domain are read, and reports what is wrong with
-    /// wildcards beside one another.
+    /// Prepares lookups, once all files of the domain are read, and reports mistakes and warnings
+    /// about sibling wildcards.
     pub(super) fn finish(&mut self, errors: &mut LoadErrors) {
         let below = self.rules.iter_mut().map(|rule| &mut rule.below);
         let levels = std::iter::once(&mut self.root).chain(below);
@@ -96,12 +102,13 @@ impl Tree {
     fn warn_of(&self, covered: &Covered, errors: &mut LoadErrors) {
         self.tell(covered.rule, errors, |report, at, subject| {
             let place = self.place_of(covered.by, report.file);
-            let message = format!("no value comes here: the wildcard {place} matches them all");
+            let message =
+                format!("this rule is never used: the wildcard {place} matches all its values");
             report.warn(at, format!("{subject}{message}"));
         });
     }
 
-    /// Reports something about a rule where that stands.
+    /// Reports a mistake or warning at the position of a rule.
     fn tell(
         &self,
         rule: usize,
@@ -114,7 +121,7 @@ impl Tree {
         }
     }
 
-    /// Where a rule stands, as a message about that file says it.
+    /// The position of a rule, as a message about `file` prints it.
     fn place_of(&self, rule: usize, file: &Path) -> String {
         match self.locations.get(rule) {
             Some(own) if *own.file == *file => format!("at line {}", own.at.line),
@@ -125,7 +132,7 @@ impl Tree {
 }
 
 impl Reader<'_, '_, '_> {
-    /// Recurses with [`Self::read_rule`], [`LEVELS_MAX`] levels deep at most.
+    /// Recurses with [`Self::read_rule`], at most [`LEVELS_MAX`] levels deep.
     fn read_level(&mut self, list: &Node<'_>, above: Above<'_>, level: &mut Level) {
         let Content::List(nodes) = &list.content else {
             if !list.is_null() {
@@ -173,14 +180,14 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    /// What the rule's own level means for the keys and metrics of all rules from here on down.
+    /// The step of the rule's own level, which affects the keys and metrics of all rules below.
     fn step(&mut self, fields: &Fields<'_, '_>, names: Option<&Names<'_>>) -> Step {
         let shares = self.flag(fields, "share_threshold");
         let value_to_metric = self.flag(fields, "value_to_metric");
         let (key, value) = names.map_or(("", ""), |names| (names.key, names.value));
         let wildcard = value.contains('*');
         if key.contains('*') && names.is_some() {
-            let message = "a * in a key stands for itself; wildcards stand in value";
+            let message = "a * in a key has no special meaning; wildcards belong in value";
             self.report.warn(fields.at("key"), format!("{}{message}", fields.subject));
         }
         if shares && !wildcard && names.is_some() {
@@ -189,7 +196,7 @@ impl Reader<'_, '_, '_> {
         }
         let hashes = self.flag(fields, "hash_values");
         if hashes && !wildcard && !value.is_empty() {
-            let message = "hash_values does nothing beside a value that stands here";
+            let message = "hash_values does nothing beside a value";
             self.report.warn(fields.at("hash_values"), format!("{}{message}", fields.subject));
         }
         let hashes = hashes && (wildcard || value.is_empty());
@@ -197,14 +204,14 @@ impl Reader<'_, '_, '_> {
         Step::new(key, value, options)
     }
 
-    /// Puts the rule that comes next into its level.
+    /// Adds the next rule to its level.
     fn place(&mut self, fields: &Fields<'_, '_>, names: &Names<'_>, level: &mut Level) {
         let pattern = Pattern::new(names.value);
         let Err(refused) = level.insert(names.key, pattern, self.tree.rules.len()) else { return };
         let message = match refused {
             Refused::Duplicate(earlier) => {
                 let place = self.tree.place_of(earlier, self.report.file);
-                format!("the rule {place} matches the same; keep one of them")
+                format!("the rule {place} matches the same values; keep one of them")
             }
             Refused::TooMany => {
                 format!("more than {WILDCARDS_MAX} wildcards for one key; use exact values")
@@ -273,7 +280,7 @@ impl<'p> Above<'p> {
 }
 
 impl<'n> Names<'n> {
-    /// Both are read before either's mistakes end it, so that all are reported.
+    /// Reads both before returning, so that the mistakes of both are reported.
     fn read(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Result<Self, Reported> {
         let key = required_key(fields, report);
         let value = fields.text_within("value", TEXT_BYTES_MAX, report);

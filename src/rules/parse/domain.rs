@@ -1,4 +1,4 @@
-//! The top of a limits file: one domain, or a part of one.
+//! Reads the top level of a limits file: one domain, or a part of one.
 
 use super::descriptor;
 use super::drafts::{Draft, Drafts};
@@ -10,7 +10,7 @@ use crate::rules::Switches;
 
 const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
 
-/// The start of a file, for mistakes about what is not in it.
+/// The start of a file, for mistakes about missing fields.
 const START: Position = Position { line: 1, column: 1 };
 
 /// Reads a file into the draft of its domain.
@@ -31,7 +31,7 @@ pub(super) fn read(text: &str, drafts: &mut Drafts, switches: Switches, report: 
         return;
     };
     fields.check_names(&KEYS, report);
-    // A file without a name is read for its other mistakes.
+    // A file without a domain is read to report its other mistakes.
     let mut nameless = Draft::default();
     let draft = match name(&fields, report) {
         Some(name) => drafts.of(name, fields.at("domain"), switches, report),
@@ -56,7 +56,7 @@ fn name(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<String> {
 }
 
 impl Draft {
-    /// Takes what a file sets for the whole domain; files that are merged must not differ in it.
+    /// Applies the settings of a file to the whole domain; files that are merged must agree.
     fn set(&mut self, fields: &Fields<'_, '_>, report: &mut Report<'_>) {
         let mut differs = vec![];
         if fields.get("slot_by").is_some() {

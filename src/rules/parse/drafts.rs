@@ -1,5 +1,5 @@
-//! The domains of the files read so far. A domain takes what a file has for it, and becomes a
-//! [`Domain`] once all files are read.
+//! The domains read so far. Each file adds to the draft of its domain, which becomes a [`Domain`]
+//! once all files are read.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::key::Group;
 use crate::rules::domain::Own;
 use crate::rules::{Domain, Rule, Switches};
 
-/// The domains read so far.
+/// The drafts of all domains.
 #[derive(Default)]
 pub(super) struct Drafts {
     pub(super) drafts: Vec<Draft>,
@@ -28,8 +28,8 @@ pub(super) struct Draft {
 }
 
 impl Drafts {
-    /// The draft of a domain whose name stands at `at`: a new one, or where files are merged the
-    /// earlier one.
+    /// The draft of the domain whose name is at `at`: a new one, or the existing one if files are
+    /// merged.
     pub(super) fn of(
         &mut self,
         name: String,
@@ -55,20 +55,19 @@ impl Drafts {
 }
 
 impl Draft {
-    /// Prepares lookups, once all files are read, and reports what is wrong with rules beside one
-    /// another.
+    /// Prepares lookups, once all files are read, and reports mistakes about sibling rules.
     pub(super) fn finish_tree(&mut self, errors: &mut LoadErrors) {
         self.tree.finish(errors);
     }
 
-    /// Warns of names that `replaces` has and no limit of the domain, whichever file it is in.
+    /// Warns of names in `replaces` that no limit of the domain has, in any of its files.
     pub(super) fn warn_of_missing_names(&self, errors: &mut LoadErrors) {
         let limits = self.tree.rules.iter().flat_map(Rule::given_names);
         let names: HashSet<&str> = limits.collect();
         for (rule, location) in self.tree.rules.iter().zip(&self.tree.locations) {
             for missing in rule.replaces().filter(|name| !names.contains(name)) {
                 let message = format!(
-                    "{}replaces {}, which is the name of no limit of this domain",
+                    "{}replaces {}, but no limit of this domain has that name",
                     Subject::Limit(rule.path()),
                     quoted(missing)
                 );

@@ -1,4 +1,9 @@
-//! Mistakes in limits files, collected.
+//! Collects the mistakes of limits files.
+//!
+//! A mistake has a file, a line, a column and a message that says what is wrong and what is
+//! allowed. At most [`MISTAKES_MAX`] are kept and the rest is counted, so that a large broken file
+//! cannot use unbounded memory. Values in messages are quoted, escaped and cut, because they end up
+//! in terminals, logs and the HTTP port. An unknown key suggests the nearest allowed one.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +11,7 @@ use std::path::Path;
 pub use crate::rules::load_error::LoadError;
 pub(super) use crate::rules::load_error::Position;
 
-/// The most mistakes that are kept; further ones are counted.
+/// The most mistakes that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 1_000;
 
 /// The most characters of a value that a message shows.
@@ -26,7 +31,7 @@ impl LoadErrors {
         self.errors.iter()
     }
 
-    /// How many there are, also those that are not kept.
+    /// The number of mistakes, including those that are not kept.
     pub fn count(&self) -> usize {
         self.errors.len() + self.omitted
     }
@@ -39,13 +44,14 @@ impl LoadErrors {
         }
     }
 
-    /// A mistake of a file as a whole.
+    /// Adds a mistake about a whole file.
     pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<String>) {
         let file = file.to_owned();
         self.add(LoadError { file, line: 0, column: 0, message: message.into() });
     }
 
-    /// What becomes of the warnings, unless there were mistakes; then all of them in order.
+    /// The result of `value` for the warnings; or all mistakes and warnings in order, if there are
+    /// mistakes.
     pub(super) fn or_else<T>(mut self, value: impl FnOnce(Vec<LoadError>) -> T) -> Result<T, Self> {
         if self.errors.is_empty() {
             self.warnings.sort();
@@ -74,14 +80,14 @@ impl fmt::Display for LoadErrors {
 
 impl std::error::Error for LoadErrors {}
 
-/// Where the mistakes of one file go.
+/// Collects the mistakes of one file.
 pub(super) struct Report<'e> {
     pub(super) file: &'e Path,
     pub(super) errors: &'e mut LoadErrors,
 }
 
 impl Report<'_> {
-    /// What can be done, and is probably not meant.
+    /// Adds a warning: valid, but probably a mistake.
     pub(super) fn warn(&mut self, at: Position, message: impl Into<String>) {
         let Position { line, column } = at;
         let file = self.file.to_owned();
@@ -98,7 +104,7 @@ impl Report<'_> {
     }
 }
 
-/// A value as messages show it: in quotes, cut short, control characters escaped.
+/// A value in a message: quoted, cut short, control characters escaped.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", shortened(text))
 }
@@ -118,7 +124,7 @@ pub(super) fn shortened(text: &str) -> String {
     shown
 }
 
-/// A key that means nothing, what is allowed, and what was probably meant.
+/// The message about an unknown key: the allowed ones, and the nearest of them.
 pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
     let message = format!("unknown key {}; allowed are {}", quoted(name), allowed.join(", "));
     match nearest(name, allowed) {
@@ -127,7 +133,7 @@ pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
     }
 }
 
-/// The allowed name within a third of its letters of the given one.
+/// The allowed name whose distance is at most a third of the letters of `name`.
 fn nearest<'a>(name: &str, allowed: &[&'a str]) -> Option<&'a str> {
     if name.len() > QUOTED_MAX {
         return None;
@@ -142,20 +148,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_far_from_all_suggests_none() {
+    fn a_name_unlike_all_allowed_ones_has_no_suggestion() {
         assert_eq!(nearest("colour", &["key", "value"]), None);
         assert_eq!(nearest("valeu", &["key", "value"]), Some("value"));
         assert_eq!(nearest(&"v".repeat(10_000), &["value"]), None);
     }
 
     #[test]
-    fn a_value_is_shown_short_and_in_one_line() {
+    fn a_value_is_shown_cut_and_in_one_line() {
         assert_eq!(quoted("a\nb"), r#""a\nb""#);
         assert_eq!(quoted(&"x".repeat(100)), format!("\"{}…\"", "x".repeat(64)));
     }
 
     #[test]
-    fn mistakes_beyond_the_most_are_counted() {
+    fn mistakes_beyond_the_maximum_are_counted() {
         let mut errors = LoadErrors::default();
         for _ in 0..MISTAKES_MAX + 5 {
             errors.add_whole(Path::new("a.yaml"), "x");

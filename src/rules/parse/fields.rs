@@ -1,4 +1,9 @@
-//! Reading one mapping: its fields by name and type, each mistake reported where it stands.
+//! Reads the fields of one mapping by name and type, and reports each mistake at its position.
+//!
+//! A value that is reported as wrong is returned as [`Reported`], so that a caller skips what
+//! depends on it and reports nothing twice. Numbers and flags follow the spellings of YAML 1.1, as
+//! envoyproxy/ratelimit does, except octal numbers, which are refused because people read them as
+//! decimal.
 
 use std::fmt;
 
@@ -6,10 +11,10 @@ use super::errors::{Position, Report, quoted, shortened, unknown_key};
 use super::yaml::{Content, Field, Node, Scalar};
 use crate::limit::HITS_MAX;
 
-/// The longest body of an answer to a rejected request.
+/// The longest `raw_body`, in bytes.
 const RAW_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// What a mapping configures: how messages about it begin.
+/// What a mapping configures: the start of messages about it.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'p> {
     File,
@@ -19,11 +24,11 @@ pub(super) enum Subject<'p> {
     Limit(&'p str),
 }
 
-/// A mistake that is reported already; what depends on the value is skipped.
+/// A mistake that has been reported; code that depends on the value is skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
-/// A field's value: `None` where it is not given.
+/// The value of a field; `None` if it is not given.
 pub(super) type Given<T> = Result<Option<T>, Reported>;
 
 /// The fields of one mapping.
@@ -35,7 +40,7 @@ pub(super) struct Fields<'n, 'a> {
 }
 
 impl<'n, 'a> Fields<'n, 'a> {
-    /// The fields of a node; anything but a mapping has none.
+    /// The fields of a node; `None` unless it is a mapping.
     pub(super) fn of(node: &'n Node<'a>, subject: Subject<'n>) -> Option<Self> {
         match &node.content {
             Content::Map(fields) => Some(Self { subject, at: node.at, fields }),
@@ -61,7 +66,7 @@ impl<'n, 'a> Fields<'n, 'a> {
         Fields { subject, at: self.at, fields: self.fields }
     }
 
-    /// All of them, in file order.
+    /// All fields, in file order.
     pub(super) fn all(&self) -> &'n [Field<'a>] {
         self.fields
     }
@@ -70,7 +75,7 @@ impl<'n, 'a> Fields<'n, 'a> {
         self.fields.iter().find(|field| field.name.text == name)
     }
 
-    /// Where the value of a field stands; the mapping itself where the field is not given.
+    /// The position of a field's value, or of the mapping if the field is not given.
     pub(super) fn at(&self, name: &str) -> Position {
         self.get(name).map_or(self.at, |field| field.value.at)
     }
@@ -86,7 +91,7 @@ impl<'n, 'a> Fields<'n, 'a> {
         Reported
     }
 
-    /// A text as written, in quotes or not; null is an empty text.
+    /// A text as written, quoted or not; null is an empty text.
     pub(super) fn text(&self, name: &str, report: &mut Report<'_>) -> Given<&'n str> {
         let Some(scalar) = self.scalar(name, "text", report)? else {
             return Ok(None);
@@ -104,7 +109,7 @@ impl<'n, 'a> Fields<'n, 'a> {
         match self.text(name, report)? {
             Some(text) if text.len() > bytes_max => {
                 let length = text.len();
-                let message = format!("{name} of {length} bytes is over the most, {bytes_max}");
+                let message = format!("{name} of {length} bytes is over the maximum, {bytes_max}");
                 Err(self.refuse(self.at(name), message, report))
             }
             text => Ok(text),
@@ -117,12 +122,12 @@ impl<'n, 'a> Fields<'n, 'a> {
         Ok(text.map(Box::from))
     }
 
-    /// A whole number that 64 bits hold.
+    /// An integer that fits 64 bits.
     pub(super) fn whole(&self, name: &str, report: &mut Report<'_>) -> Given<u64> {
         self.plain(name, ("a whole number", whole), report)
     }
 
-    /// True or false; null, which envoyproxy/ratelimit takes for false, is as if not given.
+    /// True or false. Null, which envoyproxy/ratelimit reads as false, counts as not given.
     pub(super) fn flag(&self, name: &str, report: &mut Report<'_>) -> Given<bool> {
         if self.get(name).is_some_and(|field| field.value.is_null()) {
             let message = format!("{}{name} is empty and means false", self.subject);
@@ -132,7 +137,7 @@ impl<'n, 'a> Fields<'n, 'a> {
         self.plain(name, ("true or false", flag), report)
     }
 
-    /// A value of a type that is never in quotes.
+    /// A value of a type that is never quoted.
     fn plain<T>(
         &self,
         name: &str,
@@ -182,7 +187,7 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// What a node is, in words.
+/// The type of a node, in words.
 pub(super) fn kind(node: &Node<'_>) -> String {
     match &node.content {
         Content::Scalar(scalar) if scalar.is_null() => "nothing".into(),
@@ -192,8 +197,8 @@ pub(super) fn kind(node: &Node<'_>) -> String {
     }
 }
 
-/// A number, or what is wrong with it. Underscores may part digits, as in YAML 1.1; a number
-/// with a leading zero is refused, for YAML 1.1 reads it to the base of eight.
+/// A number, or its mistake. Underscores may separate digits, as in YAML 1.1; a leading zero is
+/// refused, because YAML 1.1 reads it as octal.
 fn whole(text: &str) -> Result<u64, String> {
     let digits = text.replace('_', "");
     let is_whole = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -206,10 +211,12 @@ fn whole(text: &str) -> Result<u64, String> {
     if digits.len() > 1 && digits.starts_with('0') {
         return Err(format!("{} has a leading zero; write it without", shortened(text)));
     }
-    digits.parse().map_err(|_too_large| format!("{} is over the most, {HITS_MAX}", shortened(text)))
+    digits
+        .parse()
+        .map_err(|_too_large| format!("{} is over the maximum, {HITS_MAX}", shortened(text)))
 }
 
-/// YAML 1.1's spellings, for files that envoyproxy/ratelimit accepts.
+/// The spellings of YAML 1.1, for files that envoyproxy/ratelimit accepts.
 fn flag(text: &str) -> Result<bool, String> {
     match &*text.to_ascii_lowercase() {
         "true" | "yes" | "on" | "y" => Ok(true),

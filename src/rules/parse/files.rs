@@ -1,4 +1,9 @@
-//! From a path to the texts of limits files: the only IO of the rules.
+//! Reads the limits files at a path. All IO of the rules is in this file.
+//!
+//! A path is a file, or a folder whose `*.yaml` and `*.yml` are read, not recursively. Hidden files
+//! are skipped, since Kubernetes keeps the versions of a ConfigMap in hidden folders and links to
+//! them. Sizes and counts are bounded. [`Files::hash`] identifies the contents, so that operators
+//! can compare replicas.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,16 +15,16 @@ use sha2::{Digest, Sha256};
 use super::errors::{LoadErrors, Position, Report};
 use crate::file;
 
-/// The largest limits file.
+/// The largest limits file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The most limits files in a folder.
 const FILES_MAX: usize = 10_000;
 
-/// The hexadecimal digits of a hash that are shown.
+/// The hexadecimal digits of a hash that are printed.
 const HASH_DIGITS: usize = 16;
 
-/// What was read at a path: the limits files, and what could not be read of them.
+/// The limits files at a path, and errors about those that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     pub(super) texts: Vec<(PathBuf, String)>,
@@ -38,18 +43,18 @@ impl Files {
         Self { texts, errors }
     }
 
-    /// Where they are.
+    /// The paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.texts.iter().map(|(path, _)| path.as_path())
     }
 
-    /// What could not be read.
+    /// The files that could not be read.
     pub const fn errors(&self) -> &LoadErrors {
         &self.errors
     }
 
-    /// Names the contents, and the files' names, but not the folder: equal on all replicas that
-    /// have the same limits.
+    /// A hash of the contents and the files' names, but not the folder: equal on all replicas with
+    /// the same limits.
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         for (path, text) in &self.texts {
@@ -61,15 +66,15 @@ impl Files {
         }
         let mut digits = String::new();
         for byte in hash.finalize().iter().take(HASH_DIGITS / 2) {
-            // Writing to a text never fails.
+            // Writing to a string never fails.
             let _ = write!(digits, "{byte:02x}");
         }
         digits
     }
 }
 
-/// A file, or a folder and then all in it that has the name of a limits file: what to look at to see
-/// whether the limits files at a path have changed.
+/// The path itself, and if it is a folder, all files in it that are named like limits files: the
+/// paths to poll for changes.
 pub fn candidates(path: &Path) -> Vec<PathBuf> {
     let mut paths = vec![path.to_owned()];
     // A file cannot be listed.
@@ -80,7 +85,7 @@ pub fn candidates(path: &Path) -> Vec<PathBuf> {
 /// The limits files at a path.
 ///
 /// # Errors
-/// There is none, or too many, or the path cannot be read; what is wrong, for people.
+/// There are none, or too many, or the path cannot be read. The text is for people.
 fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_dir() {
@@ -88,19 +93,19 @@ fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
     }
     let mut paths = vec![];
     for file in named_as_limits(path).map_err(unreadable)? {
-        // What a symlink leads to decides, for Kubernetes mounts configuration as symlinks. One that
-        // leads nowhere counts, so that it is reported.
+        // Symlinks are followed, because Kubernetes mounts configuration as symlinks. A dangling
+        // one is kept, so that it is reported.
         paths.extend(Some(file.map_err(unreadable)?).filter(|file| !file.is_dir()));
     }
     paths.sort();
     match paths.len() {
         0 => Err("no *.yaml or *.yml in this folder".into()),
         1..=FILES_MAX => Ok(paths),
-        more => Err(format!("{more} limits files are over the most, {FILES_MAX}")),
+        more => Err(format!("{more} limits files are over the maximum, {FILES_MAX}")),
     }
 }
 
-/// What in a folder has the name of a limits file: `*.yaml` or `*.yml`, not hidden.
+/// Files in a folder that are named like limits files: `*.yaml` or `*.yml`, not hidden.
 fn named_as_limits(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<PathBuf>>> {
     let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     Ok(paths.filter(|path| path.as_ref().map_or(true, |path| has_limits_name(path))))
@@ -117,7 +122,7 @@ fn read_file(file: PathBuf, errors: &mut LoadErrors) -> Option<(PathBuf, String)
         Ok(bytes) => bytes,
         Err(error) => {
             let message = if error.kind() == ErrorKind::FileTooLarge {
-                format!("larger than the most, {FILE_BYTES_MAX} bytes")
+                format!("larger than the maximum, {FILE_BYTES_MAX} bytes")
             } else {
                 unreadable(error)
             };
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_the_path_itself_and_all_that_is_named_as_a_limits_file() {
+    fn candidates_are_the_path_and_the_files_named_like_limits_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for name in ["a.yaml", "readme.md", ".hidden.yaml"] {
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_a_mistake() {
+    fn unreadable_files_are_mistakes() {
         let folder = tempfile::tempdir().unwrap();
         let missing = "cannot be read: no such file or directory (os error 2)";
         assert_eq!(mistakes(&folder.path().join("a.yaml")), [format!("P: {missing}")]);
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf_8_is_pointed_at() {
+    fn text_that_is_not_utf_8_is_reported_with_its_position() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.yaml");
         fs::write(&file, b"domain: edge\nx: \xff").unwrap();
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_names_contents_and_not_their_place() {
+    fn a_hash_depends_on_the_contents_and_not_on_the_folder() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let hash = |folder: &tempfile::TempDir| Files::read(folder.path()).hash();
         for folder in &folders {

@@ -1,4 +1,8 @@
-//! What stands under `rate_limit`: one limit, several, or unlimited.
+//! Reads `rate_limit`: one limit, a list of limits, or unlimited.
+//!
+//! The result is the [`Kind`] of a rule. Several limits on one rule all apply, and each has its own
+//! counter; two with the same algorithm, period and sub-windows are told apart by their ordinal, so
+//! that reordering other limits does not rename their keys.
 
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
@@ -27,13 +31,13 @@ const KEYS: [&str; 13] = [
     "replaces",
 ];
 
-/// What unlimited leaves without a meaning and envoyproxy/ratelimit accepts beside it.
+/// Fields that have no effect beside unlimited, and that envoyproxy/ratelimit accepts there.
 const IDLE_BESIDE_UNLIMITED: [&str; 1] = ["requests_per_unit"];
 
 /// The most names in one `replaces`.
 const REPLACES_MAX: usize = 100;
 
-/// The longest `name`.
+/// The longest `name`, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 /// One mapping under `rate_limit`.
@@ -44,7 +48,7 @@ struct Item {
     limit: Option<Limit>,
 }
 
-/// Reads what stands under `rate_limit` of the rule of this path.
+/// Reads the `rate_limit` of the rule with this path.
 pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind {
     let nodes: Vec<&Node<'_>> = match &node.content {
         Content::List(nodes) => nodes.iter().map(|node| &**node).collect(),
@@ -52,17 +56,17 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
     };
     let subject = Subject::Limit(path);
     if node.is_null() {
-        let message = "rate_limit is empty and exempts; leave it out, or give it a limit";
+        let message = "rate_limit is empty, so the rule exempts; remove it or add a limit";
         report.warn(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
     }
     if nodes.is_empty() {
-        let message = "rate_limit is empty; leave it out to exempt, or give it a limit";
+        let message = "rate_limit is empty; remove it to exempt, or add a limit";
         report.add(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
     }
     if nodes.len() > RULE_LIMITS_MAX {
-        let message = format!("{} limits are over the most, {RULE_LIMITS_MAX}", nodes.len());
+        let message = format!("{} limits are over the maximum, {RULE_LIMITS_MAX}", nodes.len());
         report.add(node.at, format!("{subject}{message}"));
         return Kind::Exempt;
     }
@@ -72,7 +76,7 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
             continue;
         };
         if item.limit.is_none() && nodes.len() > 1 {
-            let message = "unlimited stands beside other limits; keep it or them";
+            let message = "unlimited is set beside other limits; keep one or the other";
             report.add(node.at, format!("{subject}{message}"));
         }
         items.push(item);
@@ -81,7 +85,7 @@ pub(super) fn read(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Kind
     kind_of(items)
 }
 
-/// A rule whose own limits cost more than a request may can never be asked for.
+/// Warns of a rule whose own limits cost more than the maximum per request: every request fails.
 fn warn_of_cost(items: &[Item], node: &Node<'_>, path: &str, report: &mut Report<'_>) {
     let cost: usize =
         items.iter().filter_map(|item| item.limit.as_ref()).map(Limit::run_cost).sum();
@@ -105,7 +109,7 @@ fn kind_of(items: Vec<Item>) -> Kind {
         // At most RULE_LIMITS_MAX, so it fits.
         let ordinal = u8::try_from(alike).unwrap_or(u8::MAX);
         let key_suffix = KeySuffix::of(&limit, ordinal);
-        // The number and the group follow when the rule set is whole.
+        // The id and the group are set when the rule set is complete.
         let group = Group::default();
         limits.push(RuleLimit { name, replaces, limit, id: 0, ordinal, key_suffix, group });
     }
@@ -143,11 +147,10 @@ fn refuse_beside_unlimited(
         let is_empty =
             matches!(&field.value.content, Content::Scalar(text) if text.text.is_empty());
         if IDLE_BESIDE_UNLIMITED.contains(&other) || other == "unit" && is_empty {
-            let message =
-                format!("{}{other} stands beside unlimited and does nothing", fields.subject);
+            let message = format!("{}{other} does nothing beside unlimited", fields.subject);
             report.warn(field.at, message);
         } else if KEYS.contains(&other) && !["unlimited", "name", "replaces"].contains(&other) {
-            let message = format!("{other} stands beside unlimited; keep one of them");
+            let message = format!("{other} is set beside unlimited; keep one of them");
             result = Err(fields.refuse(field.at, message, report));
         }
     }
@@ -162,7 +165,7 @@ fn name<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Given<&'n str> 
         return Ok(None);
     }
     let wrong = if name.len() > NAME_BYTES_MAX {
-        format!("name of {} bytes is over the most, {NAME_BYTES_MAX}", name.len())
+        format!("name of {} bytes is over the maximum, {NAME_BYTES_MAX}", name.len())
     } else if name.chars().any(char::is_control) {
         format!("name {} has control characters", quoted(name))
     } else {
@@ -171,7 +174,7 @@ fn name<'n>(fields: &Fields<'n, '_>, report: &mut Report<'_>) -> Given<&'n str> 
     Err(fields.refuse(fields.at("name"), wrong, report))
 }
 
-/// A list of mappings with a name each.
+/// A list of mappings, each with a name.
 fn replaces(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Box<[Box<str>]>, Reported> {
     let Some(field) = fields.get("replaces").filter(|field| !field.value.is_null()) else {
         return Ok(Box::default());
@@ -183,7 +186,7 @@ fn replaces(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Box<[Box
     };
     if nodes.len() > REPLACES_MAX {
         let message =
-            format!("replaces names {}, which is over the most, {REPLACES_MAX}", nodes.len());
+            format!("replaces names {}, which is over the maximum, {REPLACES_MAX}", nodes.len());
         return Err(fields.refuse(field.value.at, message, report));
     }
     let names: Vec<_> = nodes.iter().map(|node| replaced(node, fields, report)).collect();
@@ -215,7 +218,7 @@ fn refuse_itself(
     match name.filter(|name| replaces.iter().any(|replaced| **replaced == **name)) {
         None => Ok(()),
         Some(name) => {
-            let message = format!("replaces {}, which is its own name", quoted(name));
+            let message = format!("replaces {}, its own name", quoted(name));
             Err(fields.refuse(fields.at("replaces"), message, report))
         }
     }

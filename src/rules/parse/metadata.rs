@@ -1,4 +1,4 @@
-//! `metadata` of a rule: any YAML, told to the proxy as protobuf's `Struct`.
+//! Reads the `metadata` of a rule: any YAML, passed to the proxy as protobuf's `Struct`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::errors::Report;
 use super::fields::{Fields, Given, kind};
 use super::yaml::{Content, Field, Node, Scalar};
 
-/// The most that the metadata of one rule may bring, encoded: it travels with every answer.
+/// The most encoded bytes of one rule's metadata: every answer carries it.
 const BYTES_MAX: usize = 16 << 10;
 
 pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<Struct> {
@@ -23,7 +23,7 @@ pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<St
     let metadata = mapping(entries);
     let length = prost::Message::encoded_len(&metadata);
     if length > BYTES_MAX {
-        let message = format!("metadata of {length} bytes is over the most, {BYTES_MAX}");
+        let message = format!("metadata of {length} bytes is over the maximum, {BYTES_MAX}");
         return Err(fields.refuse(field.value.at, message, report));
     }
     Ok(Some(metadata))
@@ -34,7 +34,7 @@ fn mapping(entries: &[Field<'_>]) -> Struct {
     Struct { fields: entries.iter().map(entry).collect::<BTreeMap<_, _>>() }
 }
 
-/// Recurses as deep as the file nests, which its reading bounds.
+/// Recurses as deep as the file nests, which the parser bounds.
 fn value(node: &Node<'_>) -> Value {
     let kind = match &node.content {
         Content::Scalar(text) => scalar(text),
@@ -46,7 +46,7 @@ fn value(node: &Node<'_>) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// What plain text means in YAML 1.1's core; in quotes it is text.
+/// Plain text by the core schema of YAML 1.1; quoted text stays text.
 fn scalar(scalar: &Scalar<'_>) -> Kind {
     if scalar.is_null() {
         return Kind::NullValue(0);

@@ -33,7 +33,7 @@ fn a_hundred_thousand_aliases_of_one_limit_load() {
 }
 
 #[test]
-fn aliases_that_nest_without_end_are_refused() {
+fn endlessly_nested_aliases_are_refused() {
     let steps = (1..200).map(|n| format!("x{n}: &x{n} [*x{}]\n", n - 1));
     let text = format!("x0: &x0 [a]\n{}", steps.collect::<String>());
     let expected = "edge.yaml:101:13: nested more than 100 lists and mappings deep";
@@ -41,14 +41,14 @@ fn aliases_that_nest_without_end_are_refused() {
 }
 
 #[test]
-fn brackets_without_end_are_refused() {
+fn endless_brackets_are_refused() {
     for bracket in ["[", "{a: ", "- ", "? "] {
         assert!(parse_text(&bracket.repeat(100_000)).is_err(), "{bracket}");
     }
 }
 
 #[test]
-fn descriptors_nest_as_deep_as_is_allowed() {
+fn descriptors_nest_up_to_the_maximum_depth() {
     let nested = |levels: usize| {
         let open = "descriptors: [{key: k, ".repeat(levels);
         format!("{{domain: d, {open}{}}}", "}]".repeat(levels))
@@ -58,7 +58,7 @@ fn descriptors_nest_as_deep_as_is_allowed() {
 }
 
 #[test]
-fn one_domain_stands_in_one_file() {
+fn a_domain_is_in_one_file() {
     let text = "{domain: edge, descriptors: []}".to_owned();
     let files = [("a.yaml".into(), text.clone()), ("b.yaml".into(), text)];
     let expected = "b.yaml:1:10: domain \"edge\" is in a.yaml already; \
@@ -79,7 +79,7 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn more_wildcards_than_a_request_can_look_at_are_refused() {
+fn more_wildcards_than_a_lookup_supports_are_refused() {
     let rules = |count: usize| -> String {
         let rules = (0..count).map(|n| format!("- {{key: user, value: \"{n}-*\"}}\n"));
         format!("domain: edge\ndescriptors:\n{}", rules.collect::<String>())
@@ -89,7 +89,7 @@ fn more_wildcards_than_a_request_can_look_at_are_refused() {
 }
 
 #[test]
-fn no_mistakes_are_beyond_what_is_kept() {
+fn the_count_includes_mistakes_that_are_not_kept() {
     let text = format!("domain: edge\ndescriptors:\n{}", "- 1\n".repeat(1_500));
     let errors = parse_text(&text).unwrap_err();
     assert_eq!((errors.count(), errors.iter().count()), (1_500, MISTAKES_MAX));
@@ -97,13 +97,13 @@ fn no_mistakes_are_beyond_what_is_kept() {
 
 proptest! {
     #[test]
-    fn no_text_ends_the_process(words in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..60)) {
+    fn no_text_panics(words in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..60)) {
         let _ = parse_text(&words.concat());
         let _ = parse_text(&format!("domain: d\ndescriptors:\n  - {}", words.concat()));
     }
 
     #[test]
-    fn every_mistake_has_its_place(words in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..60)) {
+    fn every_mistake_has_a_position(words in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..60)) {
         if let Err(errors) = parse_text(&words.concat()) {
             prop_assert!(errors.iter().count() > 0);
             for error in errors.iter() {

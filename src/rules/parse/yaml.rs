@@ -1,9 +1,9 @@
-//! YAML text to a tree of nodes that know where they stand.
+//! Parses YAML text to a tree of nodes that know their position.
 //!
-//! serde's data model has no places and no "as written": `value: 0404` would arrive as a number.
-//! So this reads the parser's events. It never recurses, and an alias shares its
-//! node, so no file makes the tree deep or larger than its text; `ALIAS_NODES_MAX` bounds what
-//! a walk over the tree meets on top of it.
+//! serde's data model has no positions and no original spelling: `value: 0404` would become a
+//! number. So this module reads the parser's events. It never recurses, and an alias shares its
+//! node, so no file makes the tree deeper or larger than its text; `ALIAS_NODES_MAX` bounds the
+//! nodes that a walk over the tree visits through aliases.
 
 mod builder;
 mod node;

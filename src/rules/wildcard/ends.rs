@@ -1,4 +1,4 @@
-//! Texts that begin a value, or read backwards end it.
+//! Finds texts at the beginning of a value, or reading backwards at its end.
 
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
@@ -12,12 +12,12 @@ pub(super) const NO_RULE: usize = usize::MAX;
 pub(super) struct Ends {
     /// `None` without texts.
     automaton: Option<NFA>,
-    /// By the texts' numbers in the automaton.
+    /// By the number of the text in the automaton.
     rules: Box<[usize]>,
 }
 
 impl Ends {
-    /// Of texts that differ, none of which is empty, with their rules.
+    /// An automaton of different, non-empty texts with their rules.
     ///
     /// # Errors
     /// They are too large.
@@ -38,7 +38,7 @@ impl Ends {
                 break;
             }
             if automaton.is_match(state) {
-                // The longest comes first; it may begin behind the start of the bytes.
+                // Matches are reported longest first; one may begin after the start of the bytes.
                 let longest = automaton.match_pattern(state, 0);
                 if automaton.pattern_len(longest) == length {
                     rule = rule.min(self.rules[longest.as_usize()]);

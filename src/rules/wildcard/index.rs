@@ -1,11 +1,11 @@
-//! Many wildcards at once: which is the first in file order that matches a value.
+//! Looks many wildcards up at once: finds the first in file order that matches a value.
 //!
 //! Wildcards with one fixed end (`vip-*`, `*.example.com`) are found from that end, in a few steps.
-//! All others take one pass over the value, through an automaton of Aho and Corasick.
+//! All others take one pass over the value, through an Aho-Corasick automaton.
 //!
 //! A lazily built automaton of `regex-automata` was rejected: with stars inside, each of its states
-//! holds a place in every wildcard, so that it outgrows any cache, and a hostile value then costs
-//! the number of wildcards for every byte.
+//! holds a position in every wildcard, so that it outgrows any cache, and a hostile value then
+//! costs the number of wildcards per byte.
 
 use super::ends::{Ends, NO_RULE, too_large};
 use super::pattern::Wildcard;
@@ -17,16 +17,16 @@ pub(super) struct Index {
     /// The rule of `*`.
     all: usize,
     prefixes: Ends,
-    /// From the end of the value.
+    /// By the end of the value.
     suffixes: Ends,
     pieces: Pieces,
 }
 
 impl Index {
-    /// Of wildcards with their rules.
+    /// An index of wildcards with their rules.
     ///
     /// # Errors
-    /// Their pieces end in one another too often; for people.
+    /// Too many of their pieces are suffixes of one another. The text is for people.
     pub(super) fn of(list: &[(Wildcard, usize)]) -> Result<Self, String> {
         let (mut all, mut prefixes, mut suffixes) = (NO_RULE, vec![], vec![]);
         let mut others = vec![];

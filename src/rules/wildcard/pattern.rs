@@ -1,10 +1,10 @@
 //! One wildcard: its pieces between the stars, and whether it matches a value.
 
-/// A text in which each `*` stands for any characters, also none.
+/// A text in which each `*` matches any number of characters, including none.
 ///
-/// Kept as the pieces between the stars: the first must begin the value, the last must end it,
-/// and each one between is looked for behind the one before. The earliest find is always right,
-/// because it leaves most to those that follow.
+/// Stored as the pieces between the stars: the value must begin with the first, end with the last,
+/// and contain the others in order. Taking the earliest occurrence of each is always correct,
+/// because it leaves the longest rest for the pieces after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::rules) struct Wildcard {
     pub(super) first: Box<str>,

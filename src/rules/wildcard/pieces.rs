@@ -1,9 +1,9 @@
-//! Wildcards with several pieces, or one that stands anywhere: one pass over a value for all.
+//! Wildcards with several pieces, or with one piece anywhere: one pass over a value finds all.
 //!
-//! A wildcard is a sequence of pieces to be found one behind the other. `a*b*c` is `^a`, `b`, `c$`,
-//! where `^` and `$` are bytes that no text has and that enclose the value. Wildcards that begin
-//! with the same pieces share them: the sequences are a tree, of which a search reaches a node
-//! where its piece first ends behind the piece of its parent.
+//! A wildcard is a sequence of pieces to be found in order. `a*b*c` is `^a`, `b`, `c$`, where `^`
+//! and `$` are bytes that no text contains and that enclose the value. Wildcards that begin with
+//! the same pieces share them: the sequences are a tree, and a search reaches a node when its piece
+//! first ends after the piece of its parent.
 //!
 //! An automaton tells where pieces end. There a search looks at the nodes with that piece:
 //! at a [few](node::EDGES_FEW) each time, whether their parents are reached; where there are more, only at
@@ -26,32 +26,33 @@ mod node;
 mod search;
 mod tree;
 
-/// Before a value. UTF-8 has no such byte.
+/// Precedes a value. UTF-8 has no such byte.
 const START: u8 = 0xfe;
 
-/// After a value. UTF-8 has no such byte.
+/// Follows a value. UTF-8 has no such byte.
 const END: u8 = 0xff;
 
-/// The most pieces of longer sequences that may end where another one does.
+/// The most pieces of longer sequences that may be suffixes of one piece.
 const NESTED_MAX: usize = 16;
 
 /// Sequences of pieces, each with a rule.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    /// `None` without pieces. Its patterns are the pieces, in their order.
+    /// `None` without pieces. Its patterns are the pieces, in order.
     automaton: Option<NFA>,
-    /// How the sequences begin, if all have a fixed beginning.
+    /// The beginnings of all sequences, if all have a fixed beginning.
     beginnings: Option<Ends>,
     sequences: Sequences,
-    /// The first of all rules.
+    /// The lowest rule.
     first_rule: usize,
 }
 
 impl Pieces {
-    /// Of wildcards that are more than one fixed end, with their rules.
+    /// An index of wildcards that are more than one fixed end, with their rules.
     ///
     /// # Errors
-    /// Their pieces end in one another too often, or are too large; for people.
+    /// Too many of their pieces are suffixes of one another, or they are too large. The text is for
+    /// people.
     pub(super) fn of(list: &[(&Wildcard, usize)]) -> Result<Self, String> {
         let mut tree = Tree::new();
         list.iter().for_each(|(wildcard, rule)| tree.add(pieces_of(wildcard), *rule));
@@ -83,7 +84,7 @@ impl Pieces {
         Ok(Self { automaton, beginnings, sequences, first_rule })
     }
 
-    /// The first rule of the wildcards that match, or `before` if that comes first.
+    /// The lowest rule of the wildcards that match, or `before` if that is lower.
     pub(super) fn find(&self, value: &[u8], before: usize) -> usize {
         match &self.automaton {
             Some(automaton) if self.may_match(value, before) => {
@@ -93,7 +94,7 @@ impl Pieces {
         }
     }
 
-    /// Whether a look at the beginning leaves a rule that comes before that one.
+    /// Whether the beginning of the value allows a rule below `before`.
     fn may_match(&self, value: &[u8], before: usize) -> bool {
         let begins = |ends: &Ends| ends.find(value.iter().copied()) < before;
         self.first_rule < before && self.beginnings.as_ref().is_none_or(begins)
@@ -104,7 +105,7 @@ impl Pieces {
         let mut step = |byte, end| {
             state = automaton.next_state(Anchored::No, state, byte);
             if automaton.is_match(state) {
-                // The longest comes first.
+                // Matches are reported longest first.
                 search.meet(automaton.match_pattern(state, 0).as_usize(), end);
             }
             search.rule() == self.first_rule
@@ -121,7 +122,8 @@ impl Pieces {
     }
 }
 
-/// The beginnings of all wildcards, each with the first of its rules; `None` where a wildcard has none.
+/// The beginnings of all wildcards, each with the lowest of its rules; `None` if a wildcard has
+/// none.
 fn beginnings(list: &[(&Wildcard, usize)]) -> Result<Option<Ends>, BuildError> {
     let mut rules: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     for (wildcard, rule) in list {
@@ -134,7 +136,7 @@ fn beginnings(list: &[(&Wildcard, usize)]) -> Result<Option<Ends>, BuildError> {
     Ends::of(&rules.into_iter().collect::<Vec<_>>()).map(Some)
 }
 
-/// The pieces that end where a text does, the text itself first.
+/// The pieces that are suffixes of a text, the text itself first.
 fn ending_in(automaton: &NFA, text: &[u8]) -> Vec<usize> {
     let Ok(start) = automaton.start_state(Anchored::No) else { return vec![] };
     let step = |state, byte: &u8| automaton.next_state(Anchored::No, state, *byte);

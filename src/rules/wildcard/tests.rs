@@ -8,7 +8,7 @@ fn matches(pattern: &str, value: &str) -> bool {
 }
 
 #[test]
-fn a_star_stands_for_any_characters_also_none() {
+fn a_star_matches_any_characters_including_none() {
     for value in ["vip-", "vip-7", "vip-*", "vip-ö"] {
         assert!(matches("vip-*", value), "{value}");
     }
@@ -19,7 +19,7 @@ fn a_star_stands_for_any_characters_also_none() {
 }
 
 #[test]
-fn stars_stand_anywhere() {
+fn stars_can_be_anywhere() {
     assert!(matches("*.example.com", "a.example.com"));
     assert!(matches("/v*/users/*/posts", "/v1/users/7/posts"));
     assert!(!matches("/v*/users/*/posts", "/v1/users/posts"));
@@ -36,7 +36,7 @@ fn pieces_never_share_characters() {
 }
 
 #[test]
-fn the_earliest_piece_leaves_most_to_the_next() {
+fn taking_the_earliest_occurrence_of_a_piece_is_correct() {
     assert!(matches("*ab*b", "abab"));
     assert!(matches("a*bc*d", "abcbcxd"));
 }
@@ -72,7 +72,7 @@ fn many_wildcards_agree_with_a_plain_search() {
     }
 }
 
-/// The wildcards of these texts that are not refused, tried one by one and ready for lookups.
+/// The accepted wildcards of these texts, as a list to try one by one and as an index.
 fn both(texts: &[impl AsRef<str>]) -> (Vec<(Wildcard, usize)>, Wildcards) {
     let (mut tried, mut wildcards) = (vec![], Wildcards::default());
     for (rule, text) in texts.iter().enumerate() {
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn any_number_of_wildcards_finds_what_trying_them_finds(
+    fn an_index_agrees_with_trying_wildcards_one_by_one(
         texts in vec("[ab]{0,3}(\\*[ab]{0,3}){1,4}", 1..60),
         values in vec("[ab*]{0,20}", 20),
     ) {
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn an_index_of_few_kinds_of_wildcards_finds_what_trying_them_finds() {
+fn an_index_of_similar_wildcards_agrees_with_trying_them() {
     let values = ["", "a", "a1", "1a", "b1a", "a9b", "11", "*", "a11b"].map(String::from);
     for spelt in [|n| format!("{n}*"), |n| format!("*{n}"), |n| format!("*{n}*")] {
         assert_same(&(0..20).map(spelt).collect::<Vec<String>>(), &values);
@@ -135,14 +135,14 @@ fn an_index_of_few_kinds_of_wildcards_finds_what_trying_them_finds() {
 }
 
 #[test]
-fn longer_sequences_whose_pieces_end_in_one_another_too_often_are_refused() {
+fn too_many_pieces_that_are_suffixes_of_one_another_are_refused() {
     let nested = |count: usize| {
         (1..=count).map(|length| format!("*{}*b", "a".repeat(length))).collect::<Vec<_>>()
     };
     both(&nested(16)).1.finish().unwrap();
     let Unfit { why, .. } = both(&nested(17)).1.finish().unwrap_err();
     assert!(why.contains("end in one another, the longest in \"aaaaaaaaaaaaaaaaa\""), "{why}");
-    // What is decided as soon as it is met may do so.
+    // Rules that are decided at once need no index.
     let alone = |count: usize| (1..=count).map(|length| format!("*{}*", "a".repeat(length)));
     both(&alone(100).collect::<Vec<_>>()).1.finish().unwrap();
 }

@@ -1,4 +1,4 @@
-//! `counts.txt`: the instructions of each step, as recorded, and how those of today compare.
+//! `counts.txt`: the recorded instructions of each step, and the comparison with today's.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ pub(crate) struct Counts {
     pub(crate) steps: Vec<(String, u64)>,
 }
 
-/// Each step of today beside the recorded one.
+/// Each step's count beside the recorded one.
 pub(crate) struct Comparison {
     rows: Vec<Row>,
-    /// Set where the recorded counts are of another toolchain.
+    /// Set if the recorded counts are from another toolchain.
     other_toolchain: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Counts {
 }
 
 impl Comparison {
-    /// Whether a step takes too many instructions, or is in one of the two only.
+    /// Whether a step takes too many instructions, or is in only one of the two.
     pub(crate) fn has_regression(&self) -> bool {
         self.rows.iter().any(|row| row.verdict().fails())
     }
@@ -132,7 +132,7 @@ impl Row {
         }
     }
 
-    /// How many more instructions than recorded, in hundredths of a per cent.
+    /// The change of instructions, in hundredths of a per cent.
     fn change(&self) -> Option<i64> {
         let (before, now) = (i64::try_from(self.before?).ok()?, i64::try_from(self.now?).ok()?);
         ((now - before) * 10_000).checked_div(before)
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_counts_are_parsed_again() {
         let counts = counts(&[("parse Envoy's message", 1_000), ("plan", 7)]);
         assert_eq!(Counts::parse(&counts.to_string()), Ok(counts.clone()));
         assert_eq!(counts.host(), "x86_64-unknown-linux-gnu");

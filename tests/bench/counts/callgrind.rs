@@ -10,15 +10,15 @@ use super::MEASURED_CALLS;
 /// The argument that makes this program run one step.
 pub(crate) const RUN: &str = "run";
 
-/// Processes per step, of which the least count holds: the seeds of hash maps are random, and a
-/// collision among the few names of the rules adds up to 1 % in that process.
+/// Processes per step, of which the lowest count is used: the seeds of hash maps are random, and a
+/// collision among the few names of the rules adds up to 1 % in a process.
 const RUNS: usize = 3;
 
-/// Counting starts and stops where this function is entered and left.
+/// Counting starts at the entry of this function and stops at its exit.
 const TOGGLE: &str = "--toggle-collect=counts::measured*";
 
 /// # Errors
-/// Why nothing can be counted here.
+/// The reason why callgrind cannot count here.
 pub(crate) fn is_usable() -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err("valgrind counts instructions on Linux only".to_owned());
@@ -61,8 +61,8 @@ pub(crate) fn count(names: impl Iterator<Item = &'static str>) -> Vec<(String, u
     counts.into_iter().map(|(_, name, count)| (name, count)).collect()
 }
 
-/// Without the environment, whose size moves the stack, and without malloc's fast bins: whether they
-/// are merged within the measured calls depends on where the setup left the heap.
+/// Without the environment, whose size moves the stack, and without malloc's fast bins: whether
+/// they are merged during the measured calls depends on the heap after the setup.
 fn count_of(name: &str) -> u64 {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", TOGGLE]);

@@ -1,17 +1,17 @@
-//! `make counts`: how many instructions each step of a request takes.
+//! `make counts`: the number of instructions of each step of a request.
 //!
-//! Each step runs in a process of its own under callgrind, which counts what `measured` executes and
-//! nothing else: not the setup, not the warm-up. A count does not depend on the machine's load, so a
-//! change of a few per cent is visible, which `make bench` cannot show. The baseline is `counts.txt`,
-//! and a step that takes over 3 % more fails the run. `make counts-write` records the baseline anew:
-//! a commit that needs more instructions states so by changing that file.
+//! Each step runs in a process of its own under callgrind, which only counts inside `measured`:
+//! neither the setup nor the warm-up. A count does not depend on the machine's load, so a change of
+//! a few per cent is visible, unlike in `make bench`. The baseline is `counts.txt`, and a step that
+//! takes over 3 % more fails the run. `make counts-write` records a new baseline: a commit that
+//! needs more instructions states so by changing that file.
 //!
-//! Only Tidegate itself is optimized (`profile.toml`): its dependencies are those that `make test` has
-//! built, so this takes a minute and not the time of a release build. The counts are therefore not those
-//! of the release build, but what makes one of them grow makes the other grow.
+//! Only Tidegate itself is optimized (`profile.toml`): its dependencies are those that `make test`
+//! has built, so this takes a minute and not the time of a release build. The counts are therefore
+//! not those of the release build, but they grow for the same reasons.
 //!
-//! gungraun was rejected: it keeps its baseline in `target/`, needs a runner program of just its own
-//! version, and would replace the 60 lines of `callgrind` only.
+//! gungraun was rejected: it keeps its baseline in `target/`, needs a runner program of exactly its
+//! own version, and would only replace the 60 lines of `callgrind`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what cannot be measured ends the run")]
 #![allow(clippy::print_stdout, reason = "the table is the output")]
 
@@ -27,16 +27,16 @@ use steps::{STEPS, Step};
 
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/counts/counts.txt");
 
-/// Calls before the measured ones: they create the counters.
+/// Calls before the measured ones, which create the counters.
 const WARM_UP_CALLS: usize = 1_000;
 
-/// Measured calls of each step. Their counters' places in memory are random, which evens out.
+/// Measured calls per step. Their counters' places in memory are random, which evens out.
 pub(crate) const MEASURED_CALLS: u32 = 1_000;
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // `cargo test --all-targets` gets here too.
+        // `cargo test --all-targets` runs this too.
         [] | ["--bench"] => {
             println!("nothing is counted: this is for `make counts`");
             ExitCode::SUCCESS
@@ -89,7 +89,7 @@ fn counted() -> Counts {
     Counts { toolchain: callgrind::toolchain(), steps: callgrind::count(names) }
 }
 
-/// What callgrind watches: one step, in this process.
+/// The part that callgrind counts: one step, in this process.
 fn run(name: &str) -> ExitCode {
     let step = STEPS.iter().find(|step| step.name == name).expect("a step of this name");
     let Step { prepare, .. } = step;

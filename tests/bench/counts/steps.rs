@@ -1,8 +1,8 @@
-//! The steps of a request, each as a call that can be repeated: bytes to request, rules to counters,
-//! key, decision, script call and reply, answer to bytes; and all of them at once on the memory store.
+//! The steps of a request, each as a repeatable call: bytes to request, rules to counters, key,
+//! decision, script call and reply, answer to bytes; and all of them together on the memory store.
 //!
-//! The values of requests come round every [`REQUESTS`] calls, so the measured calls find counters
-//! that the warm-up created; the clock goes forward by a millisecond per call.
+//! The values of requests repeat every [`REQUESTS`] calls, so the measured calls find counters that
+//! the warm-up created; the clock moves forward one millisecond per call.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -30,10 +30,10 @@ use tidegate::store::redis::wire;
 use tidegate::store::{AnyStore, DecideContext};
 use tidegate::store_error::StoreError;
 
-/// One step under a name that the baseline has.
+/// One step, by its name in the baseline.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// Makes what is called: everything in here goes uncounted.
+    /// Builds the measured call: nothing in here is counted.
     pub(crate) prepare: fn() -> Call,
 }
 
@@ -58,18 +58,18 @@ pub(crate) const STEPS: [Step; 15] = [
     Step { name: "request envoy, over the limit", prepare: rejected },
 ];
 
-/// Different requests; fewer than a warm-up has calls.
+/// The number of different requests; less than the calls of a warm-up.
 const REQUESTS: usize = 500;
 
-/// Requests of one script run.
+/// Requests per script run.
 const BATCH: usize = 64;
 
 const START_MS: u64 = 1_700_000_000_000;
 
 const KEYS_MAX: usize = 1_000_000;
 
-/// Rules that the requests meet by an exact key, by a key below another and by a wildcard, among
-/// some that they do not meet.
+/// Rules that the requests match by an exact key, by a nested key and by a wildcard, among some
+/// that they do not match.
 fn limits(limit: &str) -> String {
     format!(
         "
@@ -92,7 +92,7 @@ fn rules(limit: &str) -> RuleSet {
     parse::parse(&[file], Switches::default()).unwrap()
 }
 
-/// What the measured process keeps to its end.
+/// Leaks a value that the measured process keeps to its end.
 fn kept<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
@@ -152,7 +152,7 @@ fn requests() -> Vec<Request> {
     envoy_messages().iter().map(read).collect()
 }
 
-/// How a message becomes a request.
+/// Parses a message to a request.
 type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;
 
 fn parse(messages: Vec<Vec<u8>>, read: Read) -> Call {
@@ -176,30 +176,33 @@ fn key() -> Call {
     })
 }
 
-/// What each request asks of the store.
-fn asks(algorithm: &str) -> Vec<Vec<CounterRequest>> {
+/// The counter requests of each request.
+fn counter_requests(algorithm: &str) -> Vec<Vec<CounterRequest>> {
     let (domain, head) = (domain(algorithm), head());
-    let asks: Vec<_> = requests()
+    let counter_requests: Vec<_> = requests()
         .iter()
         .map(|request| Plan::of(request, domain, &head).unwrap().counters)
         .collect();
-    assert!(asks.iter().all(|asks| asks.len() == 3), "each descriptor meets a limit");
-    asks
+    assert!(
+        counter_requests.iter().all(|counter_requests| counter_requests.len() == 3),
+        "each descriptor meets a limit"
+    );
+    counter_requests
 }
 
 fn decide(algorithm: &str) -> Call {
-    let (asks, clock) = (asks(algorithm), FakeClock::at(START_MS));
+    let (counter_requests, clock) = (counter_requests(algorithm), FakeClock::at(START_MS));
     let store = MemoryStore::new(KEYS_MAX, Arc::new(clock.clone()));
     let mut now_ms = START_MS;
     Box::new(move |at| {
         now_ms += 1;
         clock.set(now_ms);
-        drop(black_box(store.decide(&asks[at % REQUESTS], None)));
+        drop(black_box(store.decide(&counter_requests[at % REQUESTS], None)));
     })
 }
 
 fn batch() -> Vec<Vec<CounterRequest>> {
-    asks("fixed_window").into_iter().take(BATCH).collect()
+    counter_requests("fixed_window").into_iter().take(BATCH).collect()
 }
 
 fn script_call() -> Call {
@@ -238,7 +241,7 @@ fn service(limit: &str) -> (&'static Service, FakeClock) {
     )
 }
 
-/// On the memory store nothing waits.
+/// The memory store never waits.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -246,7 +249,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// How an answer becomes bytes.
+/// Encodes an answer.
 type Write = fn(&Request, &Answer<'_>) -> Vec<u8>;
 
 fn tidegate_answer(answer: &Answer<'_>) -> Vec<u8> {
@@ -268,7 +271,7 @@ fn answer(write: Write) -> Call {
     Box::new(move |_| drop(black_box(write(&request, &answer))))
 }
 
-/// How a dialect is read and written.
+/// How to parse and encode the messages of a protocol.
 #[derive(Clone, Copy)]
 struct Dialect {
     read: Read,
@@ -283,12 +286,12 @@ fn whole(messages: Vec<Vec<u8>>, dialect: Dialect) -> Call {
     of_service(ROOMY, messages, dialect)
 }
 
-/// The second call with the same values is rejected, and so are all after it.
+/// The second call with the same values is rejected, and so are all later ones.
 fn rejected() -> Call {
     of_service("limit: 1, period: 1d", envoy_messages(), ENVOY)
 }
 
-/// From a message's bytes to the answer's, with the counting for metrics.
+/// From a message's bytes to the answer's, including metrics.
 fn of_service(limit: &str, messages: Vec<Vec<u8>>, dialect: Dialect) -> Call {
     let (service, clock) = service(limit);
     let bounds = Bounds::default();

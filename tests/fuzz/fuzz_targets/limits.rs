@@ -1,4 +1,4 @@
-//! Whatever stands in a limits file, parsing it ends, in rules or in a list of mistakes.
+//! Parsing any limits file ends with rules or a list of mistakes.
 #![no_main]
 
 use std::path::PathBuf;

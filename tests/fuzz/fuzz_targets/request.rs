@@ -1,4 +1,4 @@
-//! Whatever a caller sends, reading and deciding it ends, in an answer or in a refusal.
+//! Parsing and deciding any request ends with an answer or an error.
 #![no_main]
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tidegate::request::{Bounds, Request};
 use tidegate::rules::{RuleSet, Switches, parse};
 use tidegate::store::memory::MemoryStore;
 
-/// A domain whose names are short enough to be hit upon.
+/// A domain with names short enough for the fuzzer to find.
 const LIMITS: &str = r#"
 domain: d
 descriptors:

@@ -1,10 +1,10 @@
-//! `tidegate bench`: what it sends and what it says.
+//! `tidegate bench`: the requests it sends and the output.
 
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{Said, run};
+use super::{Printed, run};
 use crate::support::client::{Served, request};
 use crate::support::servers::free_port;
 
@@ -18,15 +18,15 @@ descriptors:
     rate_limit: { limit: 0, period: 1h }
 ";
 
-fn bench(addr: SocketAddr, args: &[&str]) -> Said {
+fn bench(addr: SocketAddr, args: &[&str]) -> Printed {
     let addr = addr.to_string();
     run(&[&["bench", "--addr", &addr, "--domain", "edge"], args].concat())
 }
 
 fn result(served: &Served, args: &[&str]) -> Value {
-    let said = bench(served.tidegate.grpc, &[args, &["--json"]].concat());
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    serde_json::from_str(&said.out).unwrap()
+    let printed = bench(served.tidegate.grpc, &[args, &["--json"]].concat());
+    assert_eq!((printed.code, printed.err.as_str()), (0, ""));
+    serde_json::from_str(&printed.out).unwrap()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn bench_counts_every_request_in_both_modes() {
 }
 
 #[tokio::test]
-async fn bench_takes_the_hits_it_is_told() {
+async fn bench_takes_the_given_number_of_hits() {
     let served = Served::with_limits(FIFTY);
     result(&served, &["user=42", "--requests=3", "--hits=5"]);
     assert_eq!(served.caller().await.remaining(&request("edge").about("user", "42")).await, 35);
@@ -71,7 +71,7 @@ fn bench_mixes_values_by_their_shares() {
 }
 
 #[test]
-fn bench_measures_for_as_long_as_it_is_told() {
+fn bench_measures_for_the_given_time() {
     let served = Served::with_limits(FIFTY);
     let result = result(&served, &["user={seq}", "--duration=200ms", "--warmup=100ms"]);
     let seconds = result["seconds"].as_f64().unwrap();
@@ -80,13 +80,13 @@ fn bench_measures_for_as_long_as_it_is_told() {
 }
 
 #[test]
-fn bench_prints_a_line_for_each_thing_to_know() {
+fn bench_prints_one_line_per_figure() {
     let served = Served::with_limits(FIFTY);
-    let said = bench(served.tidegate.grpc, &["user=1", "--requests=60"]);
-    let lines: Vec<_> = said.out.lines().collect();
-    assert!(lines[0].starts_with("requests    60 in "), "{}", said.out);
+    let printed = bench(served.tidegate.grpc, &["user=1", "--requests=60"]);
+    let lines: Vec<_> = printed.out.lines().collect();
+    assert!(lines[0].starts_with("requests    60 in "), "{}", printed.out);
     assert_eq!(lines[2..5], ["allowed     50", "over limit  10", "errors      0"]);
-    assert!(lines[5].starts_with("p50 ") && lines[5].ends_with(" us"), "{}", said.out);
+    assert!(lines[5].starts_with("p50 ") && lines[5].ends_with(" us"), "{}", printed.out);
 }
 
 #[test]
@@ -97,16 +97,16 @@ fn bench_counts_refusals_by_their_code() {
 }
 
 #[test]
-fn bench_says_what_is_wrong_and_exits_with_2() {
+fn bench_reports_mistakes_and_exits_with_2() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let said = bench(nobody, &["user=1"]);
-    assert_eq!(said.code, 2);
+    let printed = bench(nobody, &["user=1"]);
+    assert_eq!(printed.code, 2);
     let expected = format!("tidegate: no service at {nobody}: Connection refused (os error 111); ");
-    assert!(said.err.starts_with(&expected), "{}", said.err);
-    let said = bench(nobody, &["user={unifrm:3}"]);
-    assert_eq!(said.code, 2);
+    assert!(printed.err.starts_with(&expected), "{}", printed.err);
+    let printed = bench(nobody, &["user={unifrm:3}"]);
+    assert_eq!(printed.code, 2);
     let expected = "tidegate: descriptor user={unifrm:3}: {unifrm:3} is not one of {uniform:N}, ";
-    assert!(said.err.starts_with(expected), "{}", said.err);
-    let said = bench(nobody, &["user=1", "--rate=0"]);
-    assert!(said.err.contains("must be a whole number from 1 to 1000000"), "{}", said.err);
+    assert!(printed.err.starts_with(expected), "{}", printed.err);
+    let printed = bench(nobody, &["user=1", "--rate=0"]);
+    assert!(printed.err.contains("must be a whole number from 1 to 1000000"), "{}", printed.err);
 }

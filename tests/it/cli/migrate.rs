@@ -1,5 +1,5 @@
-//! `tidegate migrate`. Golden cases: each environment of `tests/golden/migrate`, read as `NAME.env`,
-//! gives exactly what its case has, flags or mistakes.
+//! `tidegate migrate`. Golden cases: each environment of `tests/golden/migrate`, read as
+//! `NAME.env`, must give exactly the flags or mistakes of its case.
 
 use std::fs;
 use std::process::Command;
@@ -8,14 +8,15 @@ use clap::{CommandFactory, Parser};
 use tidegate::command::migrate::{Becomes, VARIABLES, Vars, translated};
 use tidegate::settings::Cli;
 
-use super::{Said, run, said};
+use super::{Printed, printed, run};
 use crate::support::cases;
 use crate::support::client::{Caller, limits_folder, request};
 use crate::support::pages::words;
 use crate::support::servers::{RedisServer, Version};
 use crate::support::tidegate::Tidegate;
 
-/// What envoyproxy/ratelimit reads, from its `src/settings/settings.go`, and the names that it makes of others.
+/// The variables of envoyproxy/ratelimit's `src/settings/settings.go`, and the names that it
+/// derives from others.
 const KNOWN_THERE: &str = "
     PROTO HOST PORT DEBUG_HOST DEBUG_PORT GRPC_UDS GRPC_HOST GRPC_PORT GRPC_MAX_CONNECTION_AGE
     GRPC_MAX_CONNECTION_AGE_GRACE GRPC_MAX_CONCURRENT_STREAMS GRPC_MAX_RECV_MSG_SIZE GRPC_SERVER_USE_TLS
@@ -52,34 +53,34 @@ fn migrated(name: &str, text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn every_environment_gives_what_its_golden_text_says() {
+fn every_environment_gives_its_golden_text() {
     assert!(cases::of_folder("migrate").len() >= 22, "golden cases are missing");
     cases::check("migrate", |case| {
-        let (name, said) = (&case.name, migrated(&case.name, &case.given));
-        assert_eq!(said.is_err(), name.starts_with("wrong-"), "{name}: {said:?}");
-        let said = said.unwrap_or_else(|error| error + "\n");
-        assert!(!said.contains("hunter"), "{name} tells a password: {said}");
-        said
+        let (name, printed) = (&case.name, migrated(&case.name, &case.given));
+        assert_eq!(printed.is_err(), name.starts_with("wrong-"), "{name}: {printed:?}");
+        let printed = printed.unwrap_or_else(|error| error + "\n");
+        assert!(!printed.contains("hunter"), "{name} tells a password: {printed}");
+        printed
     });
 }
 
 #[test]
-fn every_command_that_is_printed_parses() {
+fn every_printed_command_parses() {
     let mut parsed = 0;
     for cases::Case { name, given, .. } in cases::of_folder("migrate") {
-        let Ok(said) = migrated(&name, &given) else { continue };
-        if let Err(error) = Cli::try_parse_from(words(&said)) {
-            panic!("{name}: {error}\n{said}");
+        let Ok(printed) = migrated(&name, &given) else { continue };
+        if let Err(error) = Cli::try_parse_from(words(&printed)) {
+            panic!("{name}: {error}\n{printed}");
         }
-        let below = said.split_once("\n\n").unwrap().1.lines();
-        assert!(below.clone().all(|line| line.is_empty() || line.starts_with('#')), "{said}");
+        let below = printed.split_once("\n\n").unwrap().1.lines();
+        assert!(below.clone().all(|line| line.is_empty() || line.starts_with('#')), "{printed}");
         parsed += 1;
     }
     assert!(parsed >= 8, "{parsed} commands");
 }
 
 #[test]
-fn every_variable_that_is_known_there_is_in_the_table() {
+fn every_variable_of_envoyproxy_ratelimit_is_in_the_table() {
     for name in KNOWN_THERE.split_whitespace() {
         let rows = VARIABLES.iter().filter(|variable| {
             variable.name.strip_suffix('*').map_or(variable.name == name, |p| name.starts_with(p))
@@ -89,7 +90,7 @@ fn every_variable_that_is_known_there_is_in_the_table() {
 }
 
 #[test]
-fn every_flag_of_the_table_is_one_of_serve() {
+fn every_flag_of_the_table_is_a_flag_of_serve() {
     let cli = Cli::command();
     let serve = cli.find_subcommand("serve").unwrap();
     let flags: Vec<_> = serve.get_arguments().filter_map(|arg| arg.get_long()).collect();
@@ -101,18 +102,18 @@ fn every_flag_of_the_table_is_one_of_serve() {
 }
 
 #[test]
-fn a_name_or_value_never_leaves_its_place_in_the_shell() {
+fn a_name_or_value_cannot_break_out_of_its_shell_quotes() {
     let text = "MEMCACHE_TLS\nreboot=1\0REDIS_URL=redis:6379\0RUNTIME_ROOT=/a'; reboot #\0";
-    let said = migrated("hostile", text).unwrap();
-    let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines[1], r"  --limits '/a'\''; reboot #/config' \", "{said}");
-    assert!(lines.iter().all(|line| !line.starts_with("reboot")), "{said}");
+    let printed = migrated("hostile", text).unwrap();
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines[1], r"  --limits '/a'\''; reboot #/config' \", "{printed}");
+    assert!(lines.iter().all(|line| !line.starts_with("reboot")), "{printed}");
     let error = migrated("hostile", "RUNTIME_ROOT=/a\u{1b}[2J\0").unwrap_err();
     assert!(error.contains(r#""/a\u{1b}[2J"; allowed is a text without"#), "{error}");
 }
 
-fn migrate(file: &str, stdin: &str) -> Said {
-    said(Tidegate::run(&["migrate", "--from", "envoyproxy-env", file], stdin))
+fn migrate(file: &str, stdin: &str) -> Printed {
+    printed(Tidegate::run(&["migrate", "--from", "envoyproxy-env", file], stdin))
 }
 
 #[test]
@@ -126,17 +127,17 @@ fn a_file_standard_input_and_the_environment_give_the_same() {
     assert_eq!(migrate("-", &text).out, wanted);
     let mut own = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     own.env_clear().envs(text.lines().map(|line| line.split_once('=').unwrap()));
-    let own = said(own.args(["migrate", "--from", "envoyproxy-env"]).output().unwrap());
+    let own = printed(own.args(["migrate", "--from", "envoyproxy-env"]).output().unwrap());
     assert_eq!((own.code, own.out), (0, wanted));
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_exits_with_1() {
-    let said = migrate("-", "PORT=x\nREDIS_TYPE=FOO\n");
-    assert_eq!((said.code, said.out.as_str()), (1, ""));
+fn mistakes_are_reported_with_their_line_and_exit_with_1() {
+    let printed = migrate("-", "PORT=x\nREDIS_TYPE=FOO\n");
+    assert_eq!((printed.code, printed.out.as_str()), (1, ""));
     let wanted = "tidegate: standard input:1: PORT is \"x\"; allowed is a port from 1 to 65535\n\
         standard input:2: REDIS_TYPE is \"FOO\"; allowed is one of SINGLE, SENTINEL, CLUSTER\n";
-    assert_eq!(said.err, wanted);
+    assert_eq!(printed.err, wanted);
     let missing = migrate("/no/such/file", "");
     assert_eq!((missing.code, missing.out.as_str()), (1, ""));
     assert!(missing.err.contains("/no/such/file: cannot be read"), "{}", missing.err);
@@ -158,7 +159,7 @@ async fn the_printed_flags_serve_what_the_environment_served() {
     );
     let words = words(&migrated("single", &text).unwrap());
     assert_eq!(words[..2], ["tidegate", "serve"]);
-    // Ports of its own, or tests that run beside it would collide.
+    // Its own ports, so that tests running at the same time do not collide.
     let pairs: Vec<_> = words[2..].chunks(2).filter(|pair| !pair[0].ends_with("-addr")).collect();
     let args: Vec<&str> = pairs.iter().flat_map(|pair| pair.iter().map(String::as_str)).collect();
     let args = [&args[..], &["--store-timeout", "10s"]].concat();

@@ -1,4 +1,4 @@
-//! `tidegate reset`, on a service with a port for operators.
+//! `tidegate reset`, on a service with an admin port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::process::wait_until;
 use crate::support::servers::{RedisServer, Version};
 use crate::support::tidegate::Tidegate;
 
-/// For a line of the log.
+/// The deadline for a log line.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 const EDGE: &str = "
@@ -27,9 +27,9 @@ descriptors:
 ";
 
 fn admin(served: &Served) -> SocketAddr {
-    let told =
+    let reported =
         || served.tidegate.log().split("admin on ").nth(1)?.split_whitespace().next()?.parse().ok();
-    wait_until(DEADLINE, told).expect("it tells where operators are served")
+    wait_until(DEADLINE, reported).expect("it tells where operators are served")
 }
 
 fn reset(addr: SocketAddr, args: &[&str]) -> std::process::Output {
@@ -43,7 +43,7 @@ async fn remaining(caller: &Caller) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_reset_clears_every_counter_that_the_descriptors_meet_and_no_other() {
+async fn a_reset_clears_every_counter_that_the_descriptors_match_and_no_other() {
     let redis = RedisServer::start(Version::Redis70);
     let args = ["--admin-addr", "127.0.0.1:0"];
     let url = redis.url();
@@ -51,23 +51,23 @@ async fn a_reset_clears_every_counter_that_the_descriptors_meet_and_no_other() {
     for args in [&args[..], &on_redis] {
         let served = Served::with(&[EDGE], args);
         let caller = served.caller().await;
-        let asks = request("edge").about("user", "alice");
+        let user_request = request("edge").about("user", "alice");
         for user in ["alice", "bob"] {
             caller.check(&request("edge").about("user", user).taking(2)).await.unwrap();
         }
-        assert!(!caller.allows(&asks).await, "it is denied, and known to be");
+        assert!(!caller.allows(&user_request).await, "it is denied, and known to be");
         let output = reset(admin(&served), &["user=alice"]);
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{output:?}");
         assert!(stdout.contains("user=alice") && stdout.contains("daily"), "{stdout}");
         assert_eq!(remaining(&caller).await, [2, 3, 4]);
-        assert!(caller.allows(&asks).await, "the denial is forgotten too");
+        assert!(caller.allows(&user_request).await, "the denial is forgotten too");
         assert!(!caller.allows(&request("edge").about("user", "bob")).await);
     }
 }
 
 #[tokio::test]
-async fn values_can_be_reset_as_top_spells_them() {
+async fn values_can_be_reset_as_top_prints_them() {
     let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
     let caller = served.caller().await;
     let forwarded = request("edge").about("user", r"10.0.0.1, \10.0.0.2");
@@ -81,7 +81,7 @@ async fn values_can_be_reset_as_top_spells_them() {
 }
 
 #[test]
-fn what_meets_no_limit_is_said_and_fails() {
+fn a_reset_that_matches_no_limit_fails_with_a_message() {
     let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
     for args in [["nothing=a"], ["user=a,path=b"]] {
         let output = reset(admin(&served), &args);
@@ -92,19 +92,19 @@ fn what_meets_no_limit_is_said_and_fails() {
 }
 
 #[tokio::test]
-async fn callers_cannot_reset_and_operators_cannot_ask() {
+async fn callers_cannot_reset_and_the_admin_port_cannot_check() {
     let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
     let output = reset(served.tidegate.grpc, &["user=alice"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("Unimplemented"), "{stderr}");
     let channel = Endpoint::from_shared(format!("http://{}", admin(&served))).unwrap();
     let mut client = RateLimitServiceClient::new(channel.connect().await.unwrap());
-    let asked = client.get_quota(request("edge").about("user", "a").quota()).await;
-    assert_eq!(asked.unwrap_err().code(), tonic::Code::Unimplemented);
+    let answer = client.get_quota(request("edge").about("user", "a").quota()).await;
+    assert_eq!(answer.unwrap_err().code(), tonic::Code::Unimplemented);
 }
 
 #[test]
-fn by_default_there_is_no_port_for_operators_and_never_a_public_one() {
+fn the_admin_port_is_off_by_default_and_never_public() {
     let served = Served::with(&[EDGE], &[]);
     assert!(!served.tidegate.log().contains("admin on"));
     let limits = served.limits().to_str().unwrap();

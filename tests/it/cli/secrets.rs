@@ -34,14 +34,14 @@ fn no_error_repeats_the_password() {
         let bad_flag = ["--no-such-flag"];
         let simulate = ["simulate", "--limits", limits, "--trace", "-", "--store", &bad];
         for args in [[&serve[..], &addrs, &bad_flag].concat(), simulate.to_vec()] {
-            let said = run(&args);
-            assert!(said.code != 0, "{bad}");
-            let text = said.out + &said.err;
+            let printed = run(&args);
+            assert!(printed.code != 0, "{bad}");
+            let text = printed.out + &printed.err;
             assert!(!text.contains(PASSWORD) && !text.contains("hunter2"), "{bad}: {text}");
         }
-        let said = run(&serve);
-        assert!(said.code != 0 && !said.err.contains("hunter2"), "{bad}: {}", said.err);
-        assert!(said.err.contains("--store"), "{}", said.err);
+        let printed = run(&serve);
+        assert!(printed.code != 0 && !printed.err.contains("hunter2"), "{bad}: {}", printed.err);
+        assert!(printed.err.contains("--store"), "{}", printed.err);
     }
 }
 
@@ -78,7 +78,7 @@ async fn no_log_repeats_the_password() {
 }
 
 #[test]
-fn a_password_in_the_environment_is_taken_and_not_repeated() {
+fn a_password_in_the_environment_is_used_and_never_printed() {
     let folder = limits_folder(&[LIMITS]);
     for command in [&["serve"][..], &["simulate", "--trace", "-"]] {
         let mut tidegate = Command::new(env!("CARGO_BIN_EXE_tidegate"));

@@ -1,10 +1,10 @@
-//! `tidegate simulate`: recorded requests on their own clock.
+//! `tidegate simulate`: replays recorded requests with the clock of the recording.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Said, run, said};
+use super::{Printed, printed, run};
 use crate::support::client::limits_folder;
 use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
@@ -19,19 +19,19 @@ descriptors:
     rate_limit: { limit: 1, period: 1h, algorithm: sliding_window_log, name: hourly }
 ";
 
-fn simulate(args: &[&str], trace: &str) -> Said {
+fn simulate(args: &[&str], trace: &str) -> Printed {
     simulate_by(LIMITS, args, trace)
 }
 
-fn simulate_by(limits: &str, args: &[&str], trace: &str) -> Said {
+fn simulate_by(limits: &str, args: &[&str], trace: &str) -> Printed {
     let folder = limits_folder(&[limits]);
     let limits = folder.path().to_str().unwrap();
     let fixed = ["simulate", "--limits", limits, "--trace", "-"];
-    said(Tidegate::run(&[&fixed, args].concat(), trace))
+    printed(Tidegate::run(&[&fixed, args].concat(), trace))
 }
 
 /// A line of a trace, `at_ms` after a whole second.
-fn asks(at_ms: u64, more: &str) -> String {
+fn trace_line(at_ms: u64, more: &str) -> String {
     let at_ms = 1_700_000_000_000 + at_ms;
     format!("{{\"at_ms\":{at_ms},\"domain\":\"edge\",{more}}}\n")
 }
@@ -41,15 +41,15 @@ const USER: &str = r#""descriptors":[{"entries":[["user_id","42"]]}]"#;
 #[test]
 fn every_request_has_a_line_with_its_decision() {
     let nothing = r#""descriptors":[{"entries":[["nothing","x"]]},{"entries":[["user_id","7"]]}]"#;
-    let trace = asks(250, USER)
+    let trace = trace_line(250, USER)
         + "\n"
-        + &asks(250, &format!("{USER},\"hits\":6"))
-        + &asks(300, &format!("{USER},\"hits\":5"))
-        + &asks(300, nothing);
-    let said = simulate(&[], &trace);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
+        + &trace_line(250, &format!("{USER},\"hits\":6"))
+        + &trace_line(300, &format!("{USER},\"hits\":5"))
+        + &trace_line(300, nothing);
+    let printed = simulate(&[], &trace);
+    assert_eq!((printed.code, printed.err.as_str()), (0, ""));
     let lines: Vec<Value> =
-        said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let status = |within: bool, remaining: u64, reset_after_ms: u64, retry_after_ms: i64| {
         json!({ "within_limit": within, "limit": 5, "remaining": remaining,
             "reset_after_ms": reset_after_ms, "retry_after_ms": retry_after_ms, "delay_ms": 0 })
@@ -67,28 +67,28 @@ fn every_request_has_a_line_with_its_decision() {
 }
 
 #[test]
-fn peeks_and_refunds_of_a_trace_count_as_such() {
+fn peeks_and_refunds_of_a_trace_are_replayed() {
     let hits = r#""descriptors":[{"entries":[["user_id","42"]],"hits":3}],"hits":1"#;
-    let trace = asks(0, hits)
-        + &asks(1, &format!("{USER},\"peek\":true"))
-        + &asks(2, &format!("{USER},\"refund\":true"));
-    let said = simulate(&[], &trace);
-    let remaining = said.out.lines().map(|line| {
+    let trace = trace_line(0, hits)
+        + &trace_line(1, &format!("{USER},\"peek\":true"))
+        + &trace_line(2, &format!("{USER},\"refund\":true"));
+    let printed = simulate(&[], &trace);
+    let remaining = printed.out.lines().map(|line| {
         let decision: Value = serde_json::from_str(line).unwrap();
         decision["statuses"][0]["remaining"].as_u64().unwrap()
     });
-    assert_eq!(remaining.collect::<Vec<_>>(), [2, 2, 3], "{}", said.err);
+    assert_eq!(remaining.collect::<Vec<_>>(), [2, 2, 3], "{}", printed.err);
 }
 
 #[test]
 fn a_summary_is_a_table_by_rule() {
     let watched = r#""descriptors":[{"entries":[["watched","x"]]}]"#;
-    let mut trace: String = (0..7).map(|at_ms| asks(at_ms, USER)).collect();
-    trace += &(0..3).map(|at_ms| asks(at_ms, watched)).collect::<String>();
-    let said = simulate(&["--summary"], &trace);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let mut trace: String = (0..7).map(|at_ms| trace_line(at_ms, USER)).collect();
+    trace += &(0..3).map(|at_ms| trace_line(at_ms, watched)).collect::<String>();
+    let printed = simulate(&["--summary"], &trace);
+    assert_eq!((printed.code, printed.err.as_str()), (0, ""));
     let cells: Vec<Vec<&str>> =
-        said.out.lines().map(|line| line.split_whitespace().collect()).collect();
+        printed.out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         cells,
         [
@@ -101,29 +101,39 @@ fn a_summary_is_a_table_by_rule() {
 }
 
 #[test]
-fn a_line_that_is_no_request_stops_it_with_its_number() {
+fn an_invalid_line_stops_the_replay_and_is_named() {
     let bad = [
         ("not JSON\n".to_owned(), "expected"),
-        (asks(0, &format!("{USER},\"colour\":1")), "unknown field `colour`"),
-        (asks(0, r#""descriptors":[{"entries":[["a","b"]],"hit":1}]"#), "unknown field `hit`"),
-        (asks(0, r#""descriptors":[]"#), "descriptors: "),
-        (asks(0, r#""descriptors":[{"entries":[["","b"]]}]"#), "descriptors[0].entries[0].key"),
-        (asks(0, r#""descriptors":[{"entries":[["a"]]}]"#), "invalid length 1"),
-        (asks(0, &format!("{USER},\"peek\":true,\"refund\":true")), "peek and refund"),
-        (asks(0, &format!("{USER},\"hits\":-1")), "invalid value"),
+        (trace_line(0, &format!("{USER},\"colour\":1")), "unknown field `colour`"),
+        (
+            trace_line(0, r#""descriptors":[{"entries":[["a","b"]],"hit":1}]"#),
+            "unknown field `hit`",
+        ),
+        (trace_line(0, r#""descriptors":[]"#), "descriptors: "),
+        (
+            trace_line(0, r#""descriptors":[{"entries":[["","b"]]}]"#),
+            "descriptors[0].entries[0].key",
+        ),
+        (trace_line(0, r#""descriptors":[{"entries":[["a"]]}]"#), "invalid length 1"),
+        (trace_line(0, &format!("{USER},\"peek\":true,\"refund\":true")), "peek and refund"),
+        (trace_line(0, &format!("{USER},\"hits\":-1")), "invalid value"),
         ("{\"at_ms\":1,\"domain\":\"edge\"}\n".to_owned(), "missing field `descriptors`"),
         (format!("{{\"at_ms\":{},\"domain\":\"edge\",{USER}}}\n", u64::MAX), "at_ms"),
     ];
     for (line, reason) in bad {
-        let said = simulate(&[], &(asks(0, USER) + "\n" + &line + &asks(0, USER)));
-        assert_eq!(said.code, 1, "{line}");
-        assert!(said.err.contains("line 3: ") && said.err.contains(reason), "{line}: {}", said.err);
-        assert_eq!(said.out.lines().count(), 1, "what came before is decided: {}", said.out);
+        let printed = simulate(&[], &(trace_line(0, USER) + "\n" + &line + &trace_line(0, USER)));
+        assert_eq!(printed.code, 1, "{line}");
+        assert!(
+            printed.err.contains("line 3: ") && printed.err.contains(reason),
+            "{line}: {}",
+            printed.err
+        );
+        assert_eq!(printed.out.lines().count(), 1, "what came before is decided: {}", printed.out);
     }
 }
 
 #[test]
-fn a_trace_may_be_a_file_and_must_be_there() {
+fn a_trace_may_be_a_file_and_must_exist() {
     let folder = limits_folder(&[LIMITS]);
     let limits = folder.path().join("limits-0.yaml");
     let trace = folder.path().join("trace.jsonl");
@@ -132,34 +142,34 @@ fn a_trace_may_be_a_file_and_must_be_there() {
     let missing = run(&args);
     assert_eq!(missing.code, 1);
     assert!(missing.err.contains("trace.jsonl"), "{}", missing.err);
-    // The last line may lack its end.
-    fs::write(&trace, asks(0, USER).trim_end()).unwrap();
+    // The last line may lack its line end.
+    fs::write(&trace, trace_line(0, USER).trim_end()).unwrap();
     let found = run(&args);
     assert_eq!((found.code, found.out.lines().count()), (0, 1), "{}", found.err);
 }
 
 #[test]
-fn a_store_that_is_not_there_ends_it() {
+fn an_unreachable_store_ends_the_replay() {
     let url = format!("redis://127.0.0.1:{}", free_port());
-    let said = simulate(&["--store", &url], &asks(0, USER));
-    assert_eq!((said.code, said.out.as_str()), (1, ""));
-    assert!(said.err.contains("--store"), "{}", said.err);
+    let printed = simulate(&["--store", &url], &trace_line(0, USER));
+    assert_eq!((printed.code, printed.out.as_str()), (1, ""));
+    assert!(printed.err.contains("--store"), "{}", printed.err);
 }
 
 #[test]
-fn a_store_that_cannot_decide_stops_it_whatever_the_domain_says() {
+fn a_store_that_cannot_decide_stops_the_replay_under_any_policy() {
     let full = RedisServer::start_with(Version::Redis70, &["--maxmemory", "1"]);
-    let read = asks(0, &format!("{USER},\"peek\":true"));
-    let trace = read + "\n" + &asks(1, USER) + &asks(2, USER);
+    let read = trace_line(0, &format!("{USER},\"peek\":true"));
+    let trace = read + "\n" + &trace_line(1, USER) + &trace_line(2, USER);
     for policy in ["local", "allow", "deny", "error"] {
         let limits = format!("{LIMITS}on_store_failure: {policy}\n");
         let url = full.url();
         let lines = simulate_by(&limits, &["--store", &url], &trace);
         let summary = simulate_by(&limits, &["--store", &url, "--summary"], &trace);
-        for said in [&lines, &summary] {
-            assert_eq!(said.code, 1, "{policy}: {}{}", said.out, said.err);
-            let told = said.err.contains("line 3: ") && said.err.contains("OOM");
-            assert!(told, "{policy}: {}", said.err);
+        for printed in [&lines, &summary] {
+            assert_eq!(printed.code, 1, "{policy}: {}{}", printed.out, printed.err);
+            let reported = printed.err.contains("line 3: ") && printed.err.contains("OOM");
+            assert!(reported, "{policy}: {}", printed.err);
         }
         assert_eq!(lines.out.lines().count(), 1, "only the read is decided: {}", lines.out);
         assert_eq!(summary.out, "", "{policy}");

@@ -1,5 +1,5 @@
-//! A slot of which some keys have moved to another node and some have not: every request is decided
-//! by the node that has its counter, and no counter exists twice.
+//! A slot that is half moved to another node: every request is decided by the node that has its
+//! counter, and no counter exists twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::DEADLINE;
-use crate::asks::{limit, take};
-use crate::dice::Dice;
+use crate::counters::{limit, take};
+use crate::random::Random;
 use crate::support::client::{Caller, Request, Served, request};
 use crate::support::cluster::Cluster;
 use crate::support::cluster::migration::Migration;
@@ -23,7 +23,7 @@ use crate::support::process;
 use crate::support::servers::Version;
 use crate::support::stores::{Layered, decide_at_once, shared, store_within};
 
-/// Longer than any test: no hit leaves its counter.
+/// Longer than any test, so no hit leaves its counter.
 const PERIOD_MS: u64 = 36_500 * 86_400_000;
 
 fn three_hits() -> Limit {
@@ -38,7 +38,7 @@ async fn store_of(cluster: &Cluster, timeout: Duration) -> Arc<Layered> {
     Arc::new(store_within(timeout, &cluster.url(), &shared(0)).await)
 }
 
-/// Begins to move the slot of `take_of`, and moves the counters `moved`.
+/// Starts moving the slot of `take_of`, and moves the counters `moved`.
 fn half_move(cluster: &Cluster, moved: &[&str]) -> Migration {
     let slot = cluster.slot_of(take_of("")[0].key.as_bytes());
     let to = (cluster.master_of(slot) + 1) % 3;
@@ -48,7 +48,7 @@ fn half_move(cluster: &Cluster, moved: &[&str]) -> Migration {
     migration
 }
 
-/// The keys that two nodes have.
+/// The keys that exist on two nodes.
 fn on_two_nodes(cluster: &Cluster) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let keys = (0..3).flat_map(|node| cluster.server(node).keys());
@@ -57,7 +57,7 @@ fn on_two_nodes(cluster: &Cluster) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn requests_of_one_run_are_decided_each_where_its_counter_is() {
+async fn each_request_of_a_run_is_decided_where_its_counter_is() {
     for version in Version::ALL {
         let cluster = Cluster::without_replicas(version);
         let store = store_of(&cluster, DEADLINE).await;
@@ -73,7 +73,7 @@ async fn requests_of_one_run_are_decided_each_where_its_counter_is() {
         assert_eq!(take_all(&names).await, [(true, 2); 40], "{version:?}");
         let moved: Vec<_> = names.iter().step_by(2).map(String::as_str).collect();
         let migration = half_move(&cluster, &moved);
-        // The first of these are at the source and at the target in turn, the others at neither.
+        // The first of these alternate between source and target; the others are on neither.
         let more: Vec<_> = (0..60).map(|at| at.to_string()).collect();
         for remaining in [1, 0] {
             let taken = take_all(&more).await;
@@ -89,16 +89,18 @@ async fn requests_of_one_run_are_decided_each_where_its_counter_is() {
 }
 
 #[tokio::test]
-async fn a_request_over_counters_on_both_nodes_is_not_decided_and_makes_none_anew() {
+async fn a_request_with_counters_on_both_nodes_is_undecided_and_creates_none() {
     for version in Version::ALL {
         let cluster = Cluster::without_replicas(version);
         let store = store_of(&cluster, Duration::from_secs(2)).await;
         let both = || vec![take("here", &three_hits()), take("there", &three_hits())];
-        let decided =
-            async |asks: Vec<CounterRequest>| decide_at_once(&store, [asks]).await.remove(0);
+        let decided = async |counter_requests: Vec<CounterRequest>| {
+            decide_at_once(&store, [counter_requests]).await.remove(0)
+        };
         // A busy machine may need longer for one decision.
-        let eventually = async |asks: Vec<CounterRequest>| {
-            let decided = async || decided(asks.clone()).await.ok().map(|it| it.statuses);
+        let eventually = async |counter_requests: Vec<CounterRequest>| {
+            let decided =
+                async || decided(counter_requests.clone()).await.ok().map(|it| it.statuses);
             process::eventually(DEADLINE, decided).await.expect("a decision")
         };
         eventually(both()).await;
@@ -111,7 +113,7 @@ async fn a_request_over_counters_on_both_nodes_is_not_decided_and_makes_none_ane
         assert_eq!(keys(), before, "{version:?}");
         assert_eq!(on_two_nodes(&cluster), [""; 0], "{version:?}");
         cluster.move_keys(migration);
-        // By ASK, as long as the slot is the former node's.
+        // By ASK, as long as the old node owns the slot.
         let moved = eventually(both()).await;
         assert!(moved.iter().all(|status| status.within_limit), "{version:?}: {moved:?}");
         cluster.finish_migration(migration);
@@ -119,26 +121,27 @@ async fn a_request_over_counters_on_both_nodes_is_not_decided_and_makes_none_ane
     }
 }
 
-/// Users that have one hit of two before their slot moves.
+/// Users that have taken one hit of two before their slot moves.
 const USERS: u32 = if cfg!(debug_assertions) { 2_000 } else { 5_000 };
 
-/// Descriptors of one call.
+/// Descriptors per call.
 const USERS_A_CALL: u32 = 250;
 
-/// Requests at once: with few runs under way, each is of many requests.
+/// Concurrent requests: with few runs in flight, each run has many requests.
 const CALLERS: u64 = 48;
 
-/// Requests while the keys stay where they are: after each quarter of them has moved.
+/// Requests while no keys move: after each quarter of them has moved.
 const REQUESTS_EACH: u64 = 1_000;
 
-/// Pauses of reshards, and of how many at most: a busy machine may let one end before it is paused.
+/// The number of reshards, at most, and of pauses per reshard: on a busy machine one may end before
+/// it is paused.
 const PAUSES_MIN: u32 = 2;
 const ROUNDS_MAX: u32 = 20;
 
-/// Slots that may move besides: redis-cli moves the lowest of a node.
+/// Further slots that may move: redis-cli moves the lowest ones of a node.
 const SLOTS_MAX: u16 = 30;
 
-/// What came of the requests while a slot moved.
+/// The outcomes of the requests while a slot moved.
 #[derive(Default)]
 struct Tally {
     requests: u64,
@@ -146,25 +149,25 @@ struct Tally {
     allowed: HashMap<u32, u32>,
 }
 
-/// Requests about users at random.
+/// Requests about random users.
 #[derive(Default)]
 struct RandomLoad {
     domain: String,
-    /// How many users there are.
+    /// The number of users.
     users: AtomicU32,
-    /// How many requests were answered.
+    /// The number of answered requests.
     asked: AtomicU64,
     ended: AtomicBool,
 }
 
 impl RandomLoad {
-    /// Sends one request after the other, of which one in six is about a new user, until the end.
+    /// Sends requests one after the other, of which one in six is about a new user, until the end.
     async fn run(&self, caller: &Caller, seed: u64) -> Tally {
-        let (mut tally, mut dice) = (Tally::default(), Dice::of_seed(seed));
+        let (mut tally, mut random) = (Tally::default(), Random::of_seed(seed));
         while !self.ended.load(Ordering::Relaxed) {
             let last = u64::from(self.users.load(Ordering::Relaxed)) - 1;
-            let known = u32::try_from(dice.within(0..=last)).unwrap();
-            let is_new = dice.one_in(6);
+            let known = u32::try_from(random.within(0..=last)).unwrap();
+            let is_new = random.one_in(6);
             let user = if is_new { self.users.fetch_add(1, Ordering::Relaxed) } else { known };
             match caller.check(&about(&self.domain, user)).await {
                 Ok(answer) if answer.decision() == api::Decision::Allowed => {
@@ -189,7 +192,7 @@ fn about(domain: &str, user: u32) -> Request {
     request(domain).about("user", user.to_string())
 }
 
-/// A domain whose slot is one of the lowest.
+/// A domain with one of the lowest slots.
 fn domain_of_a_low_slot() -> (String, u16) {
     let domains = (0_u32..).map(|number| format!("d{number}"));
     let mut with_slots = domains.map(|domain| (slot(domain.as_bytes()), domain));
@@ -197,8 +200,8 @@ fn domain_of_a_low_slot() -> (String, u16) {
     found.map(|(slot, domain)| (domain, slot)).unwrap()
 }
 
-/// Moves the slot from one node to the other, with pauses for many requests each while a part of its
-/// keys is moved; answers how many pauses there were.
+/// Moves the slot from one node to the other, pausing for many requests after each part of its
+/// keys; returns the number of pauses.
 async fn reshard_and_pause(
     cluster: &Cluster,
     load: &RandomLoad,
@@ -235,9 +238,9 @@ async fn reshard_under_load(version: Version) {
          [{{key: user, rate_limit: {{limit: 2, period: 36500d}}}}]}}"
     );
     let url = cluster.url();
-    // Longer than a busy machine needs: what is undecided then never could be.
+    // Longer than a busy machine needs, so that an undecided request is a real failure.
     let args = ["--store", &url, "--store-timeout", "15s", "--on-store-failure", "error"];
-    // Every request is Redis's, and one thread's.
+    // Redis decides every request, on one thread.
     let more = ["--deny-cache-max-keys", "0", "--threads", "1"];
     let served = Served::with(&[&limits], &[&args[..], &more].concat());
     let caller = served.caller().await;

@@ -1,4 +1,5 @@
-//! `redis://` to a node of a cluster: the store says so and is not ready, whatever slots the node has.
+//! `redis://` to a node of a cluster: the store reports it and is not ready, for any slots of the
+//! node.
 
 use tonic::Code;
 
@@ -11,7 +12,7 @@ use crate::support::tidegate::Tidegate;
 
 const SAYS: &str = "is a node of a Redis Cluster: use redis-cluster://";
 
-/// Domains whose slots are spread over the nodes.
+/// Domains whose slots are distributed over the nodes.
 const DOMAINS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 fn limits() -> Vec<String> {
@@ -27,7 +28,7 @@ fn served(url: &str, policy: &str) -> Served {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_that_is_asked_alone_decides_nothing_and_says_why() {
+async fn a_cluster_node_used_alone_decides_nothing_and_reports_why() {
     let cluster = Cluster::without_replicas(Version::Redis70);
     let [first, second, ..] = cluster.addresses()[..] else { panic!("three nodes") };
     for url in [format!("redis://{first}"), format!("redis://{first},redis://{second}")] {
@@ -35,8 +36,8 @@ async fn a_node_of_a_cluster_that_is_asked_alone_decides_nothing_and_says_why() 
         let caller = served.caller().await;
         for _ in 0..3 {
             for domain in DOMAINS {
-                let said = caller.check(&request(domain).about("user", "a")).await.unwrap_err();
-                assert_eq!(said.code(), Code::Unavailable, "{domain}");
+                let printed = caller.check(&request(domain).about("user", "a")).await.unwrap_err();
+                assert_eq!(printed.code(), Code::Unavailable, "{domain}");
             }
             let ready = served.page("/readyz");
             assert_eq!(ready.status, 503, "{}", ready.body);
@@ -50,7 +51,7 @@ async fn a_node_of_a_cluster_that_is_asked_alone_decides_nothing_and_says_why() 
 }
 
 #[tokio::test]
-async fn the_fallback_decides_for_all_domains_while_a_node_of_a_cluster_is_asked_alone() {
+async fn the_fallback_decides_for_all_domains_while_a_cluster_node_is_used_alone() {
     let cluster = Cluster::without_replicas(Version::Redis70);
     let served = served(&format!("redis://{}", cluster.addresses()[0]), "local");
     let caller = served.caller().await;
@@ -64,9 +65,9 @@ async fn the_fallback_decides_for_all_domains_while_a_node_of_a_cluster_is_asked
 }
 
 #[test]
-fn a_replay_on_a_node_of_a_cluster_says_so_and_fails() {
+fn a_replay_on_a_cluster_node_fails_with_the_reason() {
     for version in Version::ALL {
-        // Alone it has no slots yet; what it is, it knows from its start.
+        // Alone it has no slots yet, but it knows from its start that it is a cluster node.
         let ports: &[_] = if version == Version::Redis62 { &[] } else { &["--cluster-port"] };
         let launch = Launch { args: &["--cluster-enabled", "yes"], ports, sentinel: false };
         let server = RedisServer::launch(version, &launch);
@@ -76,15 +77,15 @@ fn a_replay_on_a_node_of_a_cluster_says_so_and_fails() {
         let line =
             r#"{"at_ms":1700000000000,"domain":"a","descriptors":[{"entries":[["user","1"]]}]}"#;
         let output = Tidegate::run(&args, line);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{version:?}: {said}");
-        assert!(said.contains(SAYS), "{version:?}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{version:?}: {printed}");
+        assert!(printed.contains(SAYS), "{version:?}: {printed}");
         assert!(output.stdout.is_empty(), "{version:?}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_takes_the_place_of_a_node_of_a_cluster_decides() {
+async fn a_server_that_replaces_a_cluster_node_decides() {
     let args = ["--cluster-enabled", "yes"];
     let launch = Launch { args: &args, ports: &["--cluster-port"], sentinel: false };
     let node = RedisServer::launch(Version::Redis70, &launch);

@@ -1,4 +1,5 @@
-//! The chart, rendered by helm and judged by the schemas of Kubernetes, by promtool and by Tidegate.
+//! The chart, rendered by helm and checked by the schemas of Kubernetes, by promtool and by
+//! Tidegate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,19 +12,19 @@ use tidegate::settings::Cli;
 use crate::support::client::limits_folder;
 use crate::support::schema::mistakes_of_manifest;
 use crate::support::tidegate::Tidegate;
-use crate::support::tools::{agreed, installed, said, text, yaml};
+use crate::support::tools::{installed, run, run_checked, text, yaml};
 
 const CHART: &str = "deploy/helm/tidegate";
 const FULL: &str = "deploy/helm/tidegate/ci/full.yaml";
 
-/// The operator's own kinds, of which Kubernetes has no schema.
+/// The custom resources of the Prometheus operator, for which Kubernetes has no schema.
 const OPERATOR: &str = "monitoring.coreos.com/v1";
 
 fn helm(args: &[&str]) -> String {
-    agreed(installed("helm/helm"), args, "")
+    run_checked(installed("helm/helm"), args, "")
 }
 
-/// What the chart becomes, by kind; `args` set values.
+/// The rendered chart, by kind; `args` set values.
 fn rendered(args: &[&str]) -> BTreeMap<String, Value> {
     let args = [&["template", "edge", CHART], args].concat();
     let text = helm(&args);
@@ -36,10 +37,10 @@ fn rendered(args: &[&str]) -> BTreeMap<String, Value> {
     kinds
 }
 
-/// Why helm does not render it.
+/// The reason why helm refuses to render it.
 fn refused(args: &[&str]) -> String {
     let args = [&["template", "edge", CHART], args].concat();
-    let output = said(&installed("helm/helm"), &args, "");
+    let output = run(&installed("helm/helm"), &args, "");
     assert!(!output.status.success(), "{args:?} is accepted");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -60,7 +61,7 @@ fn flags(kinds: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn kubernetes_accepts_what_the_chart_becomes() {
+fn kubernetes_accepts_the_rendered_chart() {
     let all = [
         "ConfigMap",
         "Deployment",
@@ -95,7 +96,7 @@ fn the_schemas_of_kubernetes_find_mistakes() {
 }
 
 #[test]
-fn helm_finds_nothing_to_mend() {
+fn helm_lint_finds_no_mistakes() {
     helm(&["lint", "--strict", "--quiet", CHART]);
     helm(&["lint", "--strict", "--quiet", CHART, "--values", FULL]);
 }
@@ -112,7 +113,7 @@ fn tidegate_accepts_the_limits_and_settings_of_the_chart() {
         for flag in ["--grpc-addr", "--http-addr"] {
             assert!(flags.remove(flag).unwrap().starts_with("0.0.0.0:"));
         }
-        // Secrets and servers are not here.
+        // Secrets and servers are not available here.
         let elsewhere = ["--store-user", "--grpc-allow-client-san"];
         flags.retain(|flag, value| !value.starts_with("/run/") && !elsewhere.contains(&&flag[..]));
         flags.insert("--store".to_owned(), "memory".to_owned());
@@ -124,7 +125,7 @@ fn tidegate_accepts_the_limits_and_settings_of_the_chart() {
 }
 
 #[test]
-fn pods_are_closed_and_have_time_to_drain() {
+fn pods_are_locked_down_and_have_time_to_drain() {
     for args in [&[][..], &["--values", FULL]] {
         let kinds = rendered(args);
         let pod = &kinds["Deployment"]["spec"]["template"]["spec"];
@@ -141,14 +142,14 @@ fn pods_are_closed_and_have_time_to_drain() {
         let seconds = |flag: &str| flags[flag].trim_end_matches('s').parse::<u64>().unwrap();
         let drain = seconds("--drain-delay") + seconds("--drain-timeout");
         assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > drain);
-        // A file that is mounted by itself would never change.
+        // A file mounted with subPath would never change.
         let mounts = container(&kinds)["volumeMounts"].as_array().unwrap();
         assert!(mounts.iter().all(|mount| mount.get("subPath").is_none()), "{mounts:?}");
     }
 }
 
 #[test]
-fn passwords_come_as_files_and_are_in_no_variable() {
+fn passwords_are_files_and_never_variables() {
     let kinds = rendered(&["--values", FULL]);
     let flags = flags(&kinds);
     assert_eq!(flags["--store-password-file"], "/run/secrets/tidegate/password");
@@ -161,7 +162,7 @@ fn passwords_come_as_files_and_are_in_no_variable() {
 }
 
 #[test]
-fn every_secret_that_is_named_is_mounted() {
+fn every_named_secret_is_mounted() {
     let kinds = rendered(&["--values", FULL]);
     let volumes = &kinds["Deployment"]["spec"]["template"]["spec"]["volumes"];
     let sources = volumes[1]["projected"]["sources"].as_array().unwrap().iter();
@@ -175,7 +176,7 @@ fn every_secret_that_is_named_is_mounted() {
 }
 
 #[test]
-fn tls_is_for_grpc_and_checks_callers_only_where_it_is_on() {
+fn tls_is_for_grpc_and_checks_callers_only_if_enabled() {
     let kinds = rendered(&["--values", FULL]);
     let flags = flags(&kinds);
     assert_eq!(flags["--grpc-cert-file"], "/run/secrets/tidegate/grpc.crt");
@@ -191,7 +192,7 @@ fn tls_is_for_grpc_and_checks_callers_only_where_it_is_on() {
 }
 
 #[test]
-fn parts_find_each_other() {
+fn references_between_resources_resolve() {
     let kinds = rendered(&["--values", FULL]);
     let labels = &kinds["Deployment"]["spec"]["template"]["metadata"]["labels"];
     let service = &kinds["Service"];
@@ -216,7 +217,7 @@ fn parts_find_each_other() {
     assert_eq!(names(&service["spec"]["ports"]), names(&container(&kinds)["ports"]));
     let scraped = &kinds["ServiceMonitor"]["spec"]["endpoints"][0];
     assert!(names(&service["spec"]["ports"]).contains(&scraped["port"]), "{scraped}");
-    // The job's name is the value of this label, by which the alerts know Tidegate.
+    // The job's name is the value of this label, by which the alerts select Tidegate.
     let job_label = kinds["ServiceMonitor"]["spec"]["jobLabel"].as_str().unwrap();
     assert_eq!(service["metadata"]["labels"][job_label], "tidegate");
 }
@@ -227,18 +228,18 @@ fn promtool_accepts_the_alerts_of_the_chart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.yml");
     fs::write(&path, kinds["PrometheusRule"]["spec"].to_string()).unwrap();
-    let said = agreed(
+    let printed = run_checked(
         installed("prometheus/promtool"),
         &["check", "rules", "--lint-fatal", Path::new(&path).to_str().unwrap()],
         "",
     );
     let rules = text("deploy/prometheus/rules.yml");
     let count = rules.matches("- alert: ").count() + rules.matches("- record: ").count();
-    assert!(said.contains(&format!("{count} rules found")), "{said}");
+    assert!(printed.contains(&format!("{count} rules found")), "{printed}");
 }
 
 #[test]
-fn values_that_would_not_hold_are_refused_with_a_reason() {
+fn invalid_values_are_refused_with_a_reason() {
     for (value, reason) in [
         ("replicas=2", "each replica would count by itself"),
         ("autoscaling.enabled=true", "each replica would count by itself"),
@@ -253,14 +254,14 @@ fn values_that_would_not_hold_are_refused_with_a_reason() {
         ("settings.http-cert-file=/tls.crt", "invalid propertyName 'http-cert-file'"),
         ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
     ] {
-        let said = refused(&["--set", value]);
-        assert!(said.contains(reason), "{value}: {said}");
+        let printed = refused(&["--set", value]);
+        assert!(printed.contains(reason), "{value}: {printed}");
     }
 }
 
 #[test]
 fn every_flag_is_a_setting_or_has_a_value_of_its_own() {
-    // Probes and Prometheus speak to the HTTP port without TLS.
+    // Probes and Prometheus use the HTTP port without TLS.
     let elsewhere = "limits store store-user store-password-file store-ca-file store-cert-file \
         store-key-file key-secret-file grpc-addr grpc-cert-file grpc-key-file grpc-client-ca-file \
         grpc-allow-client-san http-addr http-cert-file http-key-file http-client-ca-file \

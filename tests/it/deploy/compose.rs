@@ -1,11 +1,11 @@
-//! The compose file and what it mounts: by the schema of Compose, and part by part.
+//! The compose file and its mounts, checked by the schema of Compose and by each program.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use crate::support::schema::mistakes_of_compose;
-use crate::support::tools::{agreed, installed, root, text, yaml};
+use crate::support::tools::{installed, root, run_checked, text, yaml};
 
 fn compose() -> Value {
     yaml(&text("deploy/compose.yaml"))
@@ -15,7 +15,7 @@ fn services() -> BTreeSet<String> {
     compose()["services"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// Hosts in a text, before these ports; an address is none.
+/// Host names in a text that precede these ports; addresses do not count.
 fn hosts(text: &str, ports: &[&str]) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-:.".contains(c)));
     let host = |word: &str| {
@@ -34,7 +34,7 @@ fn compose_accepts_the_file() {
 }
 
 #[test]
-fn what_is_mounted_and_built_is_there() {
+fn mounted_and_built_paths_exist() {
     let file = compose();
     for (name, service) in file["services"].as_object().unwrap() {
         for mount in service["volumes"].as_array().into_iter().flatten() {
@@ -42,7 +42,7 @@ fn what_is_mounted_and_built_is_there() {
             assert!(root().join("deploy").join(source).exists(), "{name} mounts {source}");
             assert!(rest.ends_with(":ro"), "{name} may write to {source}");
         }
-        // A tag that moves is another program tomorrow.
+        // A tag that moves would be another program tomorrow.
         let image = service["image"].as_str().unwrap();
         let tag = image.rsplit_once(':').map(|(_, tag)| tag);
         assert!(tag.is_some_and(|tag| tag != "latest"), "{name}: {image}");
@@ -51,7 +51,7 @@ fn what_is_mounted_and_built_is_there() {
 }
 
 #[test]
-fn only_this_machine_can_reach_what_is_published() {
+fn published_ports_are_local_only() {
     for (name, service) in compose()["services"].as_object().unwrap() {
         for port in service["ports"].as_array().into_iter().flatten() {
             assert!(port.as_str().unwrap().starts_with("127.0.0.1:"), "{name}: {port}");
@@ -79,7 +79,7 @@ fn services_name_each_other_as_compose_does() {
 #[test]
 fn envoy_accepts_its_configuration() {
     let args = ["--mode", "validate", "--config-path", "deploy/envoy/envoy.yaml"];
-    agreed(installed("envoy/envoy"), &args, "");
+    run_checked(installed("envoy/envoy"), &args, "");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn grafana_finds_the_dashboard_and_prometheus() {
 }
 
 #[test]
-fn redis_keeps_counters_rather_than_dropping_them() {
+fn redis_never_evicts_counters() {
     let command = compose()["services"]["redis"]["command"].to_string();
     for setting in [r#""--maxmemory-policy","noeviction""#, r#""--appendonly","no""#] {
         assert!(command.contains(setting), "{command}");

@@ -1,7 +1,7 @@
-//! The dashboard and the rules, by a real Prometheus that scrapes a real Tidegate and a real Redis
-//! under load, while that Redis stops answering for a while.
+//! The dashboard and the rules, queried on a real Prometheus that scrapes a real Tidegate and a
+//! real Redis under load, while that Redis stops answering for a while.
 //!
-//! `make dashboard` runs the same for a longer time and draws the answers.
+//! `make dashboard` runs the same for a longer time and draws the results.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -19,13 +19,13 @@ use crate::support::prometheus::{Prometheus, RedisExporter};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::tools::{text, yaml};
 
-/// From the end of the load until Prometheus has scraped all of it.
+/// The time from the end of the load until Prometheus has scraped all of it.
 const SCRAPED_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A query of the dashboard.
 pub(super) struct Target {
     pub expr: String,
-    /// `{{label}}` stands for the label's value.
+    /// `{{label}}` is replaced by the label's value.
     pub legend: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Panel {
     pub targets: Vec<Target>,
 }
 
-/// How long the load goes on, and how often Prometheus looks.
+/// The duration of the load, and the scrape interval.
 #[derive(Clone, Copy)]
 struct Pace {
     phase: Duration,
@@ -47,7 +47,7 @@ struct Pace {
     rate_interval: &'static str,
 }
 
-/// What is scraped, and Prometheus.
+/// The scraped programs, and Prometheus.
 struct Installation {
     redis: RedisServer,
     served: Served,
@@ -61,7 +61,7 @@ impl Installation {
         let served =
             Served::with(&[&text("deploy/example/limits.yaml")], &["--store", &redis.url()]);
         let exporter = RedisExporter::of(&redis);
-        // The series keep the names that the shipped configuration gives them.
+        // The series keep the names of the shipped configuration.
         let target = |addr: SocketAddr, name: &str| {
             format!("[\"{addr}\"]\n        labels: {{ instance: \"{name}\" }}")
         };
@@ -77,7 +77,7 @@ impl Installation {
         Load::start(self.served.tidegate.grpc, rate_per_second, request)
     }
 
-    /// Five phases: traffic, more of it with callers over their limits, no Redis, traffic again.
+    /// Phases: traffic, more of it with callers over their limits, no Redis, traffic again.
     fn bear(&self, phase: Duration) {
         let page = request("edge").about("ip", "203.0.113.9").about("everyone", "");
         let steady = self.load(60, &page);
@@ -97,7 +97,7 @@ impl Installation {
     }
 }
 
-/// The panels, those that are only a heading included.
+/// The panels, including headings.
 fn panels(pace: Pace) -> Vec<Panel> {
     let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -120,7 +120,7 @@ fn panel(panel: &Value, pace: Pace) -> Panel {
     }
 }
 
-/// A query with what Grafana would put in place of its variables.
+/// A query with Grafana's variables filled in.
 fn filled_in(expr: &str, pace: Pace) -> String {
     let variables = [
         ("$__rate_interval", pace.rate_interval),
@@ -135,7 +135,7 @@ fn filled_in(expr: &str, pace: Pace) -> String {
     filled
 }
 
-/// What an alert compares: an answer is there whether it fires or not.
+/// The left side of an alert's comparison, which has a result whether it fires or not.
 fn compared(expr: &str) -> Vec<String> {
     let side = |side: &str| {
         let found = side.rsplit_once(" > ").or_else(|| side.rsplit_once(" < "));
@@ -146,7 +146,7 @@ fn compared(expr: &str) -> Vec<String> {
     expr.split(" and ").map(side).collect()
 }
 
-/// Every query: where it stands, and itself.
+/// Every query with its position.
 fn queries(pace: Pace) -> Vec<(String, String)> {
     let mut queries = Vec::new();
     for panel in panels(pace) {
@@ -166,7 +166,7 @@ fn queries(pace: Pace) -> Vec<(String, String)> {
     queries
 }
 
-/// Queries that have no answer though they should.
+/// Queries without a result that should have one.
 fn unanswered(prometheus: &Prometheus, queries: &[(String, String)]) -> BTreeSet<String> {
     let empty = |(_, expr): &&(String, String)| {
         let answer = prometheus.query(expr);
@@ -176,7 +176,7 @@ fn unanswered(prometheus: &Prometheus, queries: &[(String, String)]) -> BTreeSet
 }
 
 #[test]
-fn every_query_of_the_dashboard_and_of_the_rules_has_an_answer() {
+fn every_query_of_the_dashboard_and_of_the_rules_has_a_result() {
     let drawn_to = env::var("TIDEGATE_DRAW_DASHBOARD").ok();
     let pace = if drawn_to.is_some() {
         Pace { phase: Duration::from_secs(20), scrape: "1s", rate_interval: "5s" }
@@ -187,7 +187,7 @@ fn every_query_of_the_dashboard_and_of_the_rules_has_an_answer() {
     installation.bear(pace.phase);
     let prometheus = &installation.prometheus;
     let mut queries = queries(Pace { rate_interval: "5m", ..pace });
-    // Here is none: tls.rs has the names.
+    // Not available here: tls.rs checks the names.
     queries.retain(|(_, expr)| !expr.contains("rate_limit_tls_"));
     let answered = || unanswered(prometheus, &queries).is_empty().then_some(());
     let complete = wait_until(SCRAPED_DEADLINE, answered);

@@ -1,4 +1,4 @@
-//! Draws the dashboard: its panels where Grafana would put them, with what Prometheus answers.
+//! Draws the dashboard: its panels in Grafana's layout, with the results of Prometheus.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ const CELL: (i32, i32) = (50, 30);
 const COLUMNS: i32 = 24;
 const SERIES_MAX: usize = COLOURS.len();
 
-/// Seconds without a value that are a gap, and no slope between two values.
+/// Seconds without a value that are drawn as a gap rather than a line.
 const GAP: f64 = 3.0;
 
-/// A series, with what its legend says.
+/// A series and its legend.
 struct Line {
     name: String,
     points: Vec<(f64, f64)>,
 }
 
-/// Draws what `prometheus` answers over the last `seconds` into an SVG file.
+/// Draws the results of `prometheus` for the last `seconds` into an SVG file.
 pub(super) fn draw(path: &Path, panels: &[Panel], prometheus: &Prometheus, seconds: f64) {
     let rows = panels.iter().map(|panel| panel.place[1] + panel.place[3]).max().unwrap();
     let size = (COLUMNS * CELL.0, rows * CELL.1).into();
@@ -115,7 +115,7 @@ fn curves(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
     }
 }
 
-/// Names under the curves, as many in a row as fit; the height that they take.
+/// Draws the names under the curves, as many per row as fit; returns the height.
 fn legend(canvas: &Canvas<'_>, lines: &[Line]) -> i32 {
     const LEFT: i32 = 12;
     const CHARACTER: i32 = 6;
@@ -162,7 +162,7 @@ fn figures(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
     }
 }
 
-/// A value as Grafana would write it in this unit.
+/// A value as Grafana prints it in this unit.
 fn written(value: f64, unit: &str) -> String {
     match unit {
         "s" if value < 0.001 => format!("{:.0} us", value * 1e6),

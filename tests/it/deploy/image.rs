@@ -1,4 +1,4 @@
-//! The container file. hadolint lints it in `make lint`; no engine builds it here.
+//! The container file. `make lint` checks it with hadolint; no engine builds it here.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::support::tools::{root, text};
 
 const IMAGE: &str = "deploy/Containerfile";
 
-/// What the build copies from the checkout.
+/// The files that the build copies from the checkout.
 fn copied() -> BTreeSet<String> {
     let image = text(IMAGE);
     let lines = image.lines().filter_map(|line| line.strip_prefix("COPY "));
@@ -20,7 +20,7 @@ fn copied() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_build_gets_what_it_copies_and_nothing_else() {
+fn the_build_context_has_the_copied_files_and_no_others() {
     let ignored = text(".dockerignore");
     assert!(ignored.contains("\n*\n"), "all that is not named is left out");
     let named = ignored.lines().filter_map(|line| line.strip_prefix('!'));
@@ -32,7 +32,7 @@ fn the_build_gets_what_it_copies_and_nothing_else() {
 }
 
 #[test]
-fn the_build_has_every_file_that_cargo_asks_for() {
+fn the_build_context_has_every_file_that_cargo_needs() {
     let paths = [asked_for(""), asked_for("tests/fuzz/")].concat();
     for expected in ["tests/it/main.rs", "tests/fuzz/fuzz_targets/limits.rs"] {
         assert!(paths.iter().any(|path| path == expected), "{paths:?}");
@@ -45,7 +45,7 @@ fn the_build_has_every_file_that_cargo_asks_for() {
     }
 }
 
-/// The targets that the `Cargo.toml` of a folder names.
+/// The targets in the `Cargo.toml` of a folder.
 fn asked_for(folder: &str) -> Vec<String> {
     let cargo = text(&format!("{folder}Cargo.toml"));
     let paths = cargo.lines().filter_map(|line| line.strip_prefix("path = \""));
@@ -63,7 +63,7 @@ fn tidegate_accepts_the_variables_of_the_image() {
     for (name, value) in variables {
         let flag = format!("--{}", name.to_lowercase().replace('_', "-"));
         let value = value.trim_end_matches(" \\");
-        // Any port of this machine will do, and another folder.
+        // Any local port and another folder will do.
         match flag.as_str() {
             "--limits" => args.extend([flag, limits.path().to_str().unwrap().to_owned()]),
             _ => assert!(value.starts_with("0.0.0.0:80") && flag.ends_with("-addr"), "{flag}"),

@@ -1,17 +1,17 @@
-//! Recorded series and alerts, by promtool.
+//! Recording rules and alerts, checked by promtool.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::support::client::{Served, request};
-use crate::support::tools::{agreed, installed, text, yaml};
+use crate::support::tools::{installed, run_checked, text, yaml};
 
 const RULES: &str = "deploy/prometheus/rules.yml";
 const TESTS: &str = "deploy/prometheus/rules_test.yml";
 
 fn promtool(args: &[&str], stdin: &str) -> String {
-    agreed(installed("prometheus/promtool"), args, stdin)
+    run_checked(installed("prometheus/promtool"), args, stdin)
 }
 
 /// The rules of the file that have this field, `alert` or `record`.
@@ -25,7 +25,7 @@ fn names(rules: &[Value], field: &str) -> BTreeSet<String> {
     rules.iter().map(|rule| rule[field].as_str().unwrap().to_owned()).collect()
 }
 
-/// What `rules_test.yml` expects of alerts: names, and whether they fire.
+/// The expectations in `rules_test.yml`: the alerts, and whether they fire.
 fn expectations() -> BTreeSet<(String, bool)> {
     let tests = yaml(&text(TESTS))["tests"].as_array().unwrap().clone();
     let mut found = BTreeSet::new();
@@ -65,7 +65,7 @@ fn every_alert_is_tested_both_ways_and_every_recorded_series_once() {
 }
 
 #[test]
-fn every_alert_says_what_is_wrong_and_where_to_read_on() {
+fn every_alert_has_a_summary_and_a_link() {
     let operating = text("docs/operating.md");
     for alert in rules_with("alert") {
         let name = alert["alert"].as_str().unwrap();

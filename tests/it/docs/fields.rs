@@ -1,4 +1,4 @@
-//! `docs/limits.md` has every field that limits files may have and no other, and its examples load.
+//! `docs/limits.md` has exactly the fields of limits files, and its examples load.
 
 use tidegate::limit::{LOG_HITS_MAX, SUB_WINDOWS_MAX};
 use tidegate::rules::parse::parse;
@@ -8,7 +8,7 @@ use crate::support::tools::text;
 
 const PAGE: &str = "docs/limits.md";
 
-/// A heading, and a file around what stands in its table.
+/// A heading, and the file that surrounds the examples of its table.
 const TABLES: [(&str, &str); 3] = [
     ("## A file\n", "domain: d\ndescriptors: []\nEXAMPLE\n"),
     ("## A rule\n", "domain: d\ndescriptors: [{ key: k, EXAMPLE }]\n"),
@@ -32,7 +32,7 @@ fn rows(heading: &str) -> Vec<Row> {
     rest.lines().filter(|line| line.starts_with("| `")).map(cells).collect()
 }
 
-/// The file around an example, which wins over what the file has of the same name.
+/// The file around an example, which overrides fields of the same name.
 fn with_example(file: &str, example: &str) -> String {
     let name = example.split(':').next().unwrap();
     let kept = |line: &&str| !line.starts_with(&format!("{name}:"));
@@ -50,8 +50,8 @@ fn mistakes(text: &str) -> String {
 #[test]
 fn the_tables_have_every_field_and_no_other() {
     for (heading, file) in TABLES {
-        let told = mistakes(&with_example(file, "zzz: 1"));
-        let (_, allowed) = told.split_once("allowed are ").expect(&told);
+        let reported = mistakes(&with_example(file, "zzz: 1"));
+        let (_, allowed) = reported.split_once("allowed are ").expect(&reported);
         let allowed = allowed.split(['\n', ';']).next().unwrap();
         let mut allowed: Vec<_> = allowed.split(", ").map(str::to_owned).collect();
         let mut fields: Vec<_> = rows(heading).into_iter().map(|row| row.field).collect();
@@ -73,7 +73,7 @@ fn every_example_of_a_field_has_it_and_loads() {
 }
 
 #[test]
-fn the_tables_tell_the_bounds() {
+fn the_tables_have_the_bounds() {
     let page = text(PAGE);
     for bound in [
         format!("{LEVELS_MAX} levels deep"),

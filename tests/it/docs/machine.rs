@@ -1,5 +1,5 @@
-//! The machine that a reader of a page has: the program, a service with the example limits, a Redis,
-//! and files where the page has them. Addresses of the page become those of this machine.
+//! The machine that a reader of a page has: the program, a service with the example limits, a
+//! Redis, and the page's files. Addresses on the page are replaced by those of this machine.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
 use crate::support::tools::{root, text};
 
-/// What README's checks find mistakes in.
+/// A file with mistakes for README's `check`.
 const BAD: &str = "domain: edge
 descriptors:
   - key: user_id
@@ -26,14 +26,14 @@ descriptors:
 
 pub(super) struct Machine {
     folder: TempDir,
-    /// `None` for the moment between two services.
+    /// `None` between two services.
     service: Option<Tidegate>,
     redis: RedisServer,
     admin: u16,
 }
 
-/// What a command printed, its errors too.
-pub(super) struct Said {
+/// The output of a command, including stderr.
+pub(super) struct Printed {
     pub(super) code: i32,
     pub(super) text: String,
 }
@@ -73,11 +73,11 @@ impl Machine {
         }
     }
 
-    pub(super) fn run(&mut self, command: &str) -> Said {
+    pub(super) fn run(&mut self, command: &str) -> Printed {
         let ours = command.replace("target/release/tidegate", "tidegate");
         if ours.starts_with("tidegate serve ") {
             self.serve(&ours);
-            return Said { code: 0, text: String::new() };
+            return Printed { code: 0, text: String::new() };
         }
         let mut shell = process::bound_to_this_process("sh");
         shell.args(["-c", &format!("exec 2>&1\n{}", self.here(command))]);
@@ -94,31 +94,31 @@ impl Machine {
         let text = String::from_utf8(output.stdout).expect("commands print text");
         let is_missing = output.status.code() == Some(127) || text.contains(": not found");
         assert!(!is_missing, "{command}: {text}run tests/tools/install-servers redis-7.0 curl");
-        Said { code: output.status.code().unwrap_or(-1), text: self.there(&text) }
+        Printed { code: output.status.code().unwrap_or(-1), text: self.there(&text) }
     }
 
-    /// Replaces the service by that of a command.
+    /// Replaces the service by the one that a command starts.
     fn serve(&mut self, command: &str) {
         self.service = None;
         let words = words(&self.here(command));
         let mut args = Vec::new();
         let mut words = words.iter().skip(2).map(String::as_str).filter(|word| *word != "&");
         while let Some(word) = words.next() {
-            // The machine gives it addresses of its own.
+            // The machine assigns its addresses.
             if ["--grpc-addr", "--http-addr"].contains(&word) {
                 words.next();
             } else {
                 args.push(word);
             }
         }
-        // A busy machine is no outage.
+        // A busy machine must not count as an outage.
         if !args.contains(&"--store-timeout") {
             args.extend(["--store-timeout", "2s"]);
         }
         self.service = Some(Tidegate::serve(&args));
     }
 
-    /// A page's addresses and paths as they are on this machine.
+    /// Replaces a page's addresses and paths by those of this machine.
     fn here(&self, command: &str) -> String {
         let redis = self.redis.addr().to_string();
         let mut command = command.replace("/data/ratelimit/config", "/etc/tidegate/limits");
@@ -136,7 +136,7 @@ impl Machine {
         command
     }
 
-    /// What was printed, as the page has it.
+    /// Replaces the machine's addresses and paths in output by the page's.
     fn there(&self, text: &str) -> String {
         let mut text = text.replace(&self.etc(), "/etc/tidegate");
         text = text.replace(&self.redis.addr().to_string(), "127.0.0.1:6379");

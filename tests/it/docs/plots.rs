@@ -1,5 +1,5 @@
-//! The plots of `docs/algorithms.md`: what each algorithm admits of the traffic that the page makes, as
-//! `tidegate simulate` says. `make plots` writes them.
+//! The plots of `docs/algorithms.md`: how many requests each algorithm admits of the page's
+//! traffic, computed by `tidegate simulate`. `make plots` writes them.
 
 use std::env;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::support::canvas::{COLOURS, Canvas, PALE, label};
 use crate::support::pages::blocks;
 use crate::support::tidegate::Tidegate;
-use crate::support::tools::{agreed, root, text};
+use crate::support::tools::{root, run_checked, text};
 
 const PAGE: &str = "docs/algorithms.md";
 const PLOT: &str = "docs/algorithms.svg";
@@ -24,26 +24,26 @@ const END: &str = "<!-- to here -->\n";
 const LIMIT: usize = 10;
 const PERIOD_MS: u64 = 1_000;
 
-/// What is drawn of the trace, in milliseconds, and how much of it is a bar.
+/// The drawn part of the trace, in milliseconds, and the width of a bar.
 const SHOWN_MS: u64 = 4_000;
 const BAR_MS: u64 = 50;
 
-/// Pixels of an algorithm's panel.
+/// The size of one algorithm's panel, in pixels.
 const PANEL: (u32, u32) = (480, 190);
 
-/// What came of the requests to one algorithm, in milliseconds of the trace.
+/// The outcomes of the requests to one algorithm, in milliseconds of the trace.
 #[derive(Default)]
 struct Outcome {
     algorithm: String,
     asked: Vec<u64>,
-    /// When requests went on that were admitted: at once, or after the delay they were told.
+    /// When admitted requests went on: at once, or after the reported delay.
     went_on: Vec<u64>,
     admitted: usize,
     delay_max_ms: u64,
 }
 
 #[test]
-fn the_plots_are_what_simulate_says() {
+fn the_plots_equal_the_results_of_simulate() {
     let outcomes = outcomes();
     let folder = TempDir::new().unwrap();
     let plot = folder.path().join("plot.svg");
@@ -54,7 +54,7 @@ fn the_plots_are_what_simulate_says() {
         fs::write(root().join(PLOT), &plot).unwrap();
         fs::write(root().join(PAGE), &page).unwrap();
     }
-    // Not by assert_eq, which would print all of both.
+    // Not assert_eq, which would print both completely.
     assert!(text(PLOT) == plot, "{PLOT} shows something else: run make plots");
     assert!(text(PAGE) == page, "the table of {PAGE} says something else: run make plots");
 }
@@ -65,7 +65,7 @@ fn outcomes() -> Vec<Outcome> {
     let limits = blocks.iter().find(|block| block.text.starts_with("# six.yaml")).unwrap();
     let awk = blocks.iter().find(|block| block.text.starts_with("awk ")).unwrap();
     let (awk, _) = awk.text.split_once(" > ").expect("it writes a file");
-    let trace = agreed("sh", &["-c", awk], "");
+    let trace = run_checked("sh", &["-c", awk], "");
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("six.yaml");
     fs::write(&path, &limits.text).unwrap();
@@ -79,7 +79,7 @@ fn outcomes() -> Vec<Outcome> {
         let json = |line| serde_json::from_str::<Value>(line).unwrap();
         of_same(&mut outcomes, &json(request)).add(&json(request), &json(decision));
     }
-    // In the order of the page's limits, which is that of its table.
+    // In the order of the page's limits and of its table.
     outcomes.sort_by_key(|one| limits.text.find(&format!("value: {},", one.algorithm)).unwrap());
     outcomes
 }
@@ -147,8 +147,8 @@ fn draw(outcomes: &[Outcome], path: &Path) {
     root.present().unwrap();
 }
 
-/// Requests by the time they came (pale) and by the time they went on, and how many went on in the
-/// second before each moment.
+/// Draws requests at the time of arrival (pale) and at the time they went on, and how many went on
+/// in the second before each moment.
 fn draw_panel(canvas: &Canvas<'_>, one: &Outcome) {
     label(canvas, &one.algorithm, (40, 6), 14);
     let mut chart = ChartBuilder::on(canvas)

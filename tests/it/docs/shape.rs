@@ -1,7 +1,7 @@
-//! The shape of what a command prints: its words, without the numbers and times of one run.
+//! The shape of a command's output: its words, without the numbers and times of one run.
 
-/// Whether what a page shows and what was printed have one shape. On a page, a line `...` stands for
-/// lines that are left out.
+/// Whether the shown and the printed output have one shape. On a page, a line `...` replaces any
+/// number of lines.
 pub(super) fn agree(shown: &str, printed: &str) -> bool {
     let (expected, found) = (shapes(shown), shapes(printed));
     if expected.iter().any(|line| line == "...") {
@@ -11,7 +11,7 @@ pub(super) fn agree(shown: &str, printed: &str) -> bool {
     }
 }
 
-/// A page's order of lines is that of one run: what comes from a hash map has another in the next.
+/// Compares lines without their order: output from a hash map differs between runs.
 fn shapes(text: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(shape).filter(|line| !line.is_empty()).collect();
     lines.sort();

@@ -1,9 +1,9 @@
-//! Every kind of entry that Envoy makes of a request, and values that callers choose.
+//! Every kind of entry that Envoy derives from a request, and values that callers choose.
 
 use super::{Front, OK, TOO_MANY, apart};
 use crate::support::envoy::Config;
 
-/// One request for each value that Envoy may find; the rule shows which one it was.
+/// One request for each value that Envoy may derive; the matched rule shows which one it was.
 const EDGE: &str = "
 domain: edge
 descriptors:
@@ -41,7 +41,7 @@ descriptors:
     rate_limit: { limit: 1, period: 36500d }
 ";
 
-/// A filter that takes a caller's address from the last proxy's header.
+/// A filter that takes a caller's address from the header of the last proxy.
 const BEHIND_A_PROXY: &str = "{ use_remote_address: true, xff_num_trusted_hops: 1 }";
 
 async fn limited_by(actions: &str) -> Front {
@@ -49,19 +49,19 @@ async fn limited_by(actions: &str) -> Front {
     Front::start(EDGE, |config| config.http(BEHIND_A_PROXY).host(&host)).await
 }
 
-/// Of two requests alike the second is rejected, and another one passes.
+/// Asserts that the second of two equal requests is rejected, and that another one passes.
 async fn assert_counts(front: &Front, path: &str, headers: &[(&str, &str)], other: &str) {
-    let mut ask = front.get(path);
+    let mut http_request = front.get(path);
     for (name, value) in headers {
-        ask = ask.header(name, value);
+        http_request = http_request.header(name, value);
     }
-    assert_eq!(ask.statuses(2).await, [OK, TOO_MANY], "{path} {headers:?}");
+    assert_eq!(http_request.statuses(2).await, [OK, TOO_MANY], "{path} {headers:?}");
     let other = front.get(other).header("x-forwarded-for", "203.0.113.200");
     assert_eq!(other.statuses(2).await, [OK, OK], "this is not limited");
 }
 
 #[tokio::test]
-async fn what_envoy_knows_of_a_request_is_limited() {
+async fn every_property_of_a_request_can_be_limited() {
     let writes = "header_value_match: { descriptor_value: writes, \
                   headers: [{ name: ':method', string_match: { exact: POST } }] }";
     let anonymous = "header_value_match: { descriptor_key: no_key, descriptor_value: anonymous, \
@@ -94,8 +94,8 @@ async fn what_envoy_knows_of_a_request_is_limited() {
 async fn addresses_are_limited_one_by_one_and_by_network() {
     let front = limited_by("{ remote_address: {} }").await;
     for address in ["203.0.113.1", "203.0.113.2", "2001:db8::1"] {
-        let ask = front.get("/").header("x-forwarded-for", address);
-        assert_eq!(ask.statuses(2).await, [OK, TOO_MANY], "{address}");
+        let http_request = front.get("/").header("x-forwarded-for", address);
+        assert_eq!(http_request.statuses(2).await, [OK, TOO_MANY], "{address}");
     }
     let front = limited_by("{ masked_remote_address: { v4_prefix_mask_len: 24 } }").await;
     let from = |address: &str| front.get("/").header("x-forwarded-for", address);
@@ -122,23 +122,23 @@ async fn constants_clusters_and_metadata_are_limited() {
 }
 
 #[tokio::test]
-async fn whatever_text_a_header_holds_is_counted_by_itself() {
+async fn any_text_of_a_header_has_its_own_counter() {
     let front = Front::start(EDGE, |config| config.host(&apart(&["user"]))).await;
     let long = "x".repeat(4_096);
     let longer = format!("{}y", "x".repeat(4_095));
     let values = ["", "a", "A", "a b", "a,b", "{a}", "}", "%00", "a:b", "*", "\u{fc}\u{1f6a6}"];
     for value in values.into_iter().chain([long.as_str(), longer.as_str()]) {
-        let ask = front.get("/").header("x-user", value);
-        assert_eq!(ask.statuses(2).await, [OK, TOO_MANY], "{value}");
+        let http_request = front.get("/").header("x-user", value);
+        assert_eq!(http_request.statuses(2).await, [OK, TOO_MANY], "{value}");
     }
-    // Of a header that comes twice Envoy tells the first.
+    // Of a repeated header Envoy sends the first value.
     let twice = front.get("/").header("x-user", "first").header("x-user", "second");
     assert_eq!(twice.statuses(2).await, [OK, TOO_MANY]);
     assert_eq!(front.get("/").header("x-user", "first").send().await.status, TOO_MANY);
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_undecided_for_envoy_and_the_next_is_decided() {
+async fn an_invalid_request_is_undecided_and_the_next_is_decided() {
     let many = vec!["user"; 300];
     let wide = format!("{{ match: {{ prefix: /wide }}, route: {} }}", apart(&many));
     let configure = |config: Config| config.host(&apart(&["user"])).route(&wide);
@@ -148,8 +148,8 @@ async fn what_is_no_request_is_undecided_for_envoy_and_the_next_is_decided() {
         front.get("/").header("x-user", b"\xff\xfe"),
         front.get("/wide").header("x-user", "a"),
     ];
-    for (at, ask) in cases.into_iter().enumerate() {
-        assert_eq!(ask.send().await.status, 500, "{at}");
+    for (at, http_request) in cases.into_iter().enumerate() {
+        assert_eq!(http_request.send().await.status, 500, "{at}");
         let next = front.get("/").header("x-user", at.to_string());
         assert_eq!(next.statuses(2).await, [OK, TOO_MANY]);
     }

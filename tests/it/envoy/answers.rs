@@ -1,5 +1,5 @@
-//! What Tidegate's answers carry beside the decision, as Envoy passes it on: headers of its own,
-//! dynamic metadata and bodies.
+//! Fields of Tidegate's answers besides the decision, as Envoy passes them on: headers, dynamic
+//! metadata and bodies.
 
 use super::{Front, OK, TOO_MANY, apart};
 use crate::support::client::Served;
@@ -40,8 +40,11 @@ async fn front(args: &[&str], configure: impl FnOnce(Config) -> Config) -> Front
 }
 
 async fn about(front: &Front, keys: &[&str]) -> Answer {
-    let ask = front.get("/");
-    keys.iter().fold(ask, |ask, key| ask.header(&format!("x-{key}"), "a")).send().await
+    let http_request = front.get("/");
+    keys.iter()
+        .fold(http_request, |http_request, key| http_request.header(&format!("x-{key}"), "a"))
+        .send()
+        .await
 }
 
 fn number(text: &str, after: &str) -> u64 {
@@ -55,8 +58,8 @@ async fn x_ratelimit_headers_are_of_the_tightest_enforced_limit() {
     let front = front(&["--headers", "x-ratelimit"], |config| config).await;
     for (status, remaining) in [(OK, 1), (OK, 0), (TOO_MANY, 0)] {
         let answer = about(&front, &["ip", "user", "watched"]).await;
-        let told = (answer.number("x-ratelimit-limit"), answer.number("x-ratelimit-remaining"));
-        assert_eq!((answer.status, told), (status, (2, remaining)));
+        let reported = (answer.number("x-ratelimit-limit"), answer.number("x-ratelimit-remaining"));
+        assert_eq!((answer.status, reported), (status, (2, remaining)));
         assert!((3_590..=3_600).contains(&answer.number("x-ratelimit-reset")), "{answer:?}");
     }
     let unlimited = about(&front, &["watched"]).await;
@@ -83,7 +86,7 @@ async fn draft_headers_list_every_limit_and_retry_after_the_longest_wait() {
 }
 
 #[tokio::test]
-async fn dynamic_metadata_tell_the_rules_and_what_is_configured_for_them() {
+async fn dynamic_metadata_have_the_rules_and_their_metadata() {
     let front = front(&[], |config| config.host(SHOWN)).await;
     let shown = |answer: &Answer| {
         let text = |name: &str| answer.header(name).unwrap_or_default().to_owned();

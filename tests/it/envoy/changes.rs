@@ -1,4 +1,4 @@
-//! What Envoy's callers notice of changed limits and of restarts: nothing but what changed.
+//! Effects of changed limits and of restarts on Envoy's callers: only what was changed.
 
 use std::fs;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 
-/// Until changed limits are in force. Promised is a second, and alone this takes 0.02 to 0.3; here all
-/// other tests have the processors too.
-const IN_FORCE: Duration = Duration::from_secs(5);
+/// The deadline for changed limits to apply. The promise is a second, and alone this takes 0.02 to
+/// 0.3; here all other tests use the processors too.
+const RELOAD_MAX: Duration = Duration::from_secs(5);
 
-/// For what only must not take for ever.
+/// A deadline for steps that must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(30);
 
 const TOLD: &str = "enable_x_ratelimit_headers: DRAFT_VERSION_03";
 
-/// Waits until Envoy has answered so many more.
+/// Waits until Envoy has answered `more` further requests.
 async fn answered(envoy: &Envoy, more: u64) {
     const ANSWERED: &str = "http.front.downstream_rq_completed";
     let before = envoy.stat(ANSWERED).await;
     envoy.wait_for_stat(ANSWERED, before + more).await;
 }
 
-/// One limit that changes and one that stays.
+/// One limit that changes and one that does not.
 fn limits(changing: u64) -> String {
     format!(
         "{{domain: edge, descriptors: [\
@@ -40,7 +40,7 @@ fn limits(changing: u64) -> String {
 const STAYS: u64 = 4_000_000_000;
 
 #[tokio::test]
-async fn changed_limits_are_in_force_within_a_second_and_no_request_fails() {
+async fn changed_limits_apply_within_a_second_and_no_request_fails() {
     let configure = |config: Config| config.host(&apart(&["user", "ip"])).filter(TOLD);
     let front = Front::start(&limits(1_000_000), configure).await;
     let load = Load::through(front.envoy.addr, 1_000, |web| {
@@ -56,20 +56,20 @@ async fn changed_limits_are_in_force_within_a_second_and_no_request_fails() {
         fs::rename(&new, &file).unwrap();
         let first = load.wait_for(SOME_TIME, |sample| sample.limits.0 == changed);
         let took = first.sent.saturating_sub(from);
-        assert!(took <= IN_FORCE, "{changed} is in force after {took:?}");
+        assert!(took <= RELOAD_MAX, "{changed} is in force after {took:?}");
     }
     let samples = load.stop();
     assert!(samples.all_answered(), "{:?}", samples.errors().first());
     let sent = u64::try_from(samples.count(Outcome::Allowed)).unwrap();
     assert_eq!(sent, samples.0.len() as u64);
-    // Every request was counted once, by the limit that stayed and by the one that changed.
+    // Every request was counted once by each limit.
     assert_eq!(front.left(request("edge").about("ip", "a")).await, STAYS - sent);
     assert_eq!(front.left(request("edge").about("user", "a")).await, 1_500_000 - sent);
     assert_eq!(front.envoy.stat("cluster.echo.ratelimit.error").await, 0);
 }
 
-/// As an operator has it who restarts replicas: Envoy watches their health, and asks another one
-/// where the one it chose is gone.
+/// A setup for restarting replicas: Envoy checks their health, and retries on another one if the
+/// chosen one is gone.
 const WATCHED: &str = "
 health_checks:
   - grpc_health_check: {}
@@ -80,7 +80,7 @@ health_checks:
     healthy_threshold: 1
 ";
 
-/// A replica on a port that the next one can have.
+/// A replica on a port that its successor can reuse.
 fn replica(port: u16, limits: &str, redis: &RedisServer) -> Tidegate {
     let url = redis.url();
     let args = ["--limits", limits, "--store", &url, "--store-timeout", "10s"];

@@ -1,4 +1,4 @@
-//! Envoy's own failure mode while Tidegate cannot decide, and what holds afterwards.
+//! Envoy's failure mode while Tidegate cannot decide, and the counters afterwards.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ descriptors:
     rate_limit: { limit: 3, period: 36500d }
 ";
 
-/// What Envoy does without an answer, and the status that its caller gets then.
+/// The failure mode of Envoy, and the status that its caller then gets.
 const MODES: [(&str, u16); 3] = [
     ("failure_mode_deny: false", OK),
     ("failure_mode_deny: true", 500),
     ("{ failure_mode_deny: true, status_on_error: { code: ServiceUnavailable } }", 503),
 ];
 
-/// For an Envoy to find a service that is back.
+/// The deadline for Envoy to reconnect to a service.
 const RECOVERY: Duration = Duration::from_secs(20);
 
 fn on_failure(mode: &str) -> impl FnOnce(Config) -> Config {
     move |config| config.host(&apart(&["user"])).filter(mode)
 }
 
-/// Waits until a decision comes through again; the values that it asks about are its own.
+/// Waits until decisions come through again, using values of its own.
 async fn decides_again(front: &Front) {
     let mut at = 0;
     let found = process::eventually(RECOVERY, async || {
@@ -47,8 +47,8 @@ async fn while_tidegate_is_stopped_envoys_failure_mode_decides() {
         let front = Front::start(EDGE, |config| on_failure(mode)(config).filter("timeout: 0.3s"));
         let front = front.await;
         front.served.tidegate.pause();
-        let ask = front.get("/").header("x-user", "meanwhile");
-        assert_eq!(ask.count_at_once(20, status).await, 20, "{mode}");
+        let http_request = front.get("/").header("x-user", "meanwhile");
+        assert_eq!(http_request.count_at_once(20, status).await, 20, "{mode}");
         let counted = if status == OK { "failure_mode_allowed" } else { "error" };
         assert_eq!(front.envoy.stat(&format!("cluster.echo.ratelimit.{counted}")).await, 20);
         front.served.tidegate.resume();
@@ -66,18 +66,18 @@ async fn while_tidegate_is_gone_envoys_failure_mode_decides_and_redis_keeps_the_
         let args = ["--store", &url, timeout[0], timeout[1]];
         let served = Served::on_lasting_port(&[EDGE], &args);
         let mut front = Front::over(served, Some(redis), on_failure(mode)).await;
-        let ask = front.get("/").header("x-user", "a");
-        assert_eq!(ask.statuses(2).await, [OK, OK]);
+        let http_request = front.get("/").header("x-user", "a");
+        assert_eq!(http_request.statuses(2).await, [OK, OK]);
         front.served.tidegate.kill();
-        assert_eq!(ask.statuses(9).await, [status; 9], "{mode}");
+        assert_eq!(http_request.statuses(9).await, [status; 9], "{mode}");
         front.served.serve_again(&args);
         decides_again(&front).await;
-        assert_eq!(ask.statuses(2).await, [OK, TOO_MANY], "{mode}: the counts were kept");
+        assert_eq!(http_request.statuses(2).await, [OK, TOO_MANY], "{mode}: the counts were kept");
     }
 }
 
 #[tokio::test]
-async fn without_a_store_envoy_gets_what_the_policy_says() {
+async fn without_a_store_envoy_gets_the_answer_of_the_policy() {
     let cases = [("error", 500), ("deny", TOO_MANY), ("allow", OK), ("local", OK)];
     for (policy, status) in cases {
         let mut redis = RedisServer::start(Version::Redis70);
@@ -87,10 +87,10 @@ async fn without_a_store_envoy_gets_what_the_policy_says() {
         let served = Served::with(&[EDGE], &args);
         redis.stop();
         let front = Front::over(served, None, on_failure("failure_mode_deny: true")).await;
-        let ask = front.get("/").header("x-user", "a");
-        assert_eq!(ask.statuses(3).await, [status; 3], "{policy}");
+        let http_request = front.get("/").header("x-user", "a");
+        assert_eq!(http_request.statuses(3).await, [status; 3], "{policy}");
         let fourth = if policy == "local" { TOO_MANY } else { status };
-        assert_eq!(ask.send().await.status, fourth, "{policy}");
+        assert_eq!(http_request.send().await.status, fourth, "{policy}");
         redis.restart();
         front.served.tidegate.wait_for_log("the store decides again");
         let other = front.get("/").header("x-user", "b");
@@ -99,19 +99,19 @@ async fn without_a_store_envoy_gets_what_the_policy_says() {
 }
 
 #[tokio::test]
-async fn a_slow_decision_is_cut_off_by_envoy_and_the_connection_serves_on() {
+async fn envoy_cancels_a_slow_decision_and_keeps_the_connection() {
     let front = Front::start(EDGE, |config| {
         on_failure("{ failure_mode_deny: false, timeout: 0.05s }")(config)
     });
     let front = front.await;
     for at in 0..5 {
         front.served.tidegate.pause();
-        let ask = front.get("/").header("x-user", format!("slow {at}"));
-        assert_eq!(ask.send().await.status, OK);
+        let http_request = front.get("/").header("x-user", format!("slow {at}"));
+        assert_eq!(http_request.send().await.status, OK);
         front.served.tidegate.resume();
     }
     decides_again(&front).await;
-    // What it was asked meanwhile it may have counted, and never twice.
+    // Tidegate may have counted the requests in the meantime, but never twice.
     let left = front.left(request("edge").about("user", "slow 0")).await;
     assert!((2..=3).contains(&left), "{left}");
     assert_eq!(front.envoy.stat("cluster.tidegate.upstream_cx_total").await, 1);

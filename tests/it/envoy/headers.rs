@@ -1,7 +1,7 @@
-//! What Envoy tells its callers of their limits.
+//! Rate limit headers that Envoy adds for its callers.
 
 use super::{Front, OK, TOO_MANY, apart};
-use crate::support::web::{Answer, CounterRequest};
+use crate::support::web::{Answer, WebRequest};
 
 const EDGE: &str = "
 domain: edge
@@ -33,59 +33,64 @@ async fn telling() -> Front {
     Front::start(EDGE, |config| config.host(&apart(&KEYS)).filter(TOLD)).await
 }
 
-fn about(front: &Front, keys: &[&str]) -> CounterRequest {
-    let ask = front.get("/");
-    keys.iter().fold(ask, |ask, key| ask.header(&format!("x-{key}"), "a"))
+fn about(front: &Front, keys: &[&str]) -> WebRequest {
+    let http_request = front.get("/");
+    keys.iter()
+        .fold(http_request, |http_request, key| http_request.header(&format!("x-{key}"), "a"))
 }
 
-fn told(answer: &Answer) -> (Option<&str>, Option<&str>) {
+fn limit_headers(answer: &Answer) -> (Option<&str>, Option<&str>) {
     (answer.header("x-ratelimit-limit"), answer.header("x-ratelimit-remaining"))
 }
 
 #[tokio::test]
-async fn the_limit_with_least_left_speaks_and_every_policy_is_listed() {
+async fn the_limit_with_least_remaining_is_shown_and_every_policy_is_listed() {
     let front = telling().await;
     let both = about(&front, &["many", "few"]);
     let limit = "2, 2;w=3600;name=\"few_an_hour\", 1000;w=90";
     for remaining in ["1", "0"] {
         let answer = both.send().await;
-        assert_eq!((answer.status, told(&answer)), (OK, (Some(limit), Some(remaining))));
+        assert_eq!((answer.status, limit_headers(&answer)), (OK, (Some(limit), Some(remaining))));
         let reset_s = answer.number("x-ratelimit-reset");
         assert!((3_590..=3_600).contains(&reset_s), "{reset_s}");
         assert_eq!(answer.header("retry-after"), None);
     }
     let answer = both.send().await;
-    assert_eq!((answer.status, told(&answer)), (TOO_MANY, (Some(limit), Some("0"))));
+    assert_eq!((answer.status, limit_headers(&answer)), (TOO_MANY, (Some(limit), Some("0"))));
     let alone = about(&front, &["many"]).send().await;
-    assert_eq!(told(&alone), (Some("1000, 1000;w=90"), Some("997")), "a rejection took nothing");
+    assert_eq!(
+        limit_headers(&alone),
+        (Some("1000, 1000;w=90"), Some("997")),
+        "a rejection took nothing"
+    );
 }
 
 #[tokio::test]
-async fn windows_are_told_in_seconds_whatever_the_unit() {
+async fn windows_are_in_seconds_for_every_unit() {
     let front = telling().await;
     let cases = [
         ("window", "9, 9;w=3153600000", "8"),
         ("week", "9, 9;w=604800", "8"),
-        // No whole seconds: Envoy has no window for it.
+        // Not whole seconds: Envoy cannot express the window.
         ("blink", "10", "9"),
         ("huge", "4294967295, 4294967295;w=3153600000", "4294967295"),
     ];
     for (key, limit, remaining) in cases {
         let answer = about(&front, &[key]).send().await;
-        assert_eq!(told(&answer), (Some(limit), Some(remaining)), "{key}");
+        assert_eq!(limit_headers(&answer), (Some(limit), Some(remaining)), "{key}");
     }
     for unlimited in [about(&front, &["free"]), front.get("/")] {
         let answer = unlimited.send().await;
-        assert_eq!((answer.status, told(&answer)), (OK, (None, None)));
+        assert_eq!((answer.status, limit_headers(&answer)), (OK, (None, None)));
     }
 }
 
 #[tokio::test]
 async fn retry_after_is_the_longest_wait_of_the_limits_that_reject() {
     let front = telling().await;
-    let ask = about(&front, &["queue"]);
-    assert_eq!(ask.send().await.status, OK);
-    let rejected = ask.send().await;
+    let http_request = about(&front, &["queue"]);
+    assert_eq!(http_request.send().await.status, OK);
+    let rejected = http_request.send().await;
     assert_eq!((rejected.status, rejected.body.as_str()), (TOO_MANY, ""));
     assert!((90..=100).contains(&rejected.number("retry-after")), "{rejected:?}");
     assert_eq!(rejected.number("retry-after"), rejected.number("x-ratelimit-reset"));
@@ -96,13 +101,13 @@ async fn retry_after_is_the_longest_wait_of_the_limits_that_reject() {
 }
 
 #[tokio::test]
-async fn envoy_says_no_more_than_its_configuration_lets_it() {
+async fn envoy_adds_only_the_configured_headers() {
     let front = Front::start(EDGE, |config| config.host(&apart(&KEYS))).await;
-    let ask = about(&front, &["few"]);
-    assert_eq!(ask.statuses(2).await, [OK, OK]);
-    let rejected = ask.send().await;
+    let http_request = about(&front, &["few"]);
+    assert_eq!(http_request.statuses(2).await, [OK, OK]);
+    let rejected = http_request.send().await;
     assert_eq!(rejected.header("x-envoy-ratelimited"), Some("true"));
-    assert_eq!((rejected.header("retry-after"), told(&rejected)), (None, (None, None)));
+    assert_eq!((rejected.header("retry-after"), limit_headers(&rejected)), (None, (None, None)));
 
     let own = "
 disable_x_envoy_ratelimited_header: true
@@ -110,9 +115,9 @@ rate_limited_status: { code: ServiceUnavailable }
 response_headers_to_add: [{ header: { key: x-why, value: limited } }]
 ";
     let front = Front::start(EDGE, |config| config.host(&apart(&KEYS)).filter(own)).await;
-    let ask = about(&front, &["few"]);
-    assert_eq!(ask.statuses(2).await, [OK, OK]);
-    let rejected = ask.send().await;
+    let http_request = about(&front, &["few"]);
+    assert_eq!(http_request.statuses(2).await, [OK, OK]);
+    let rejected = http_request.send().await;
     assert_eq!((rejected.status, rejected.header("x-why")), (503, Some("limited")));
     assert_eq!(rejected.header("x-envoy-ratelimited"), None);
 }

@@ -1,4 +1,5 @@
-//! Limits that Envoy enforces: how many pass, and what a rejection leaves of the others.
+//! Limits that Envoy enforces: how many requests pass, and the effect of a rejection on other
+//! limits.
 
 use super::{Front, OK, TOO_MANY, apart, together};
 use crate::support::client::request;
@@ -38,7 +39,7 @@ descriptors:
         rate_limit: { unlimited: true }
 ";
 
-async fn each_limit_admits_what_it_says(front: &Front) {
+async fn each_limit_admits_its_hits(front: &Front) {
     for (header, admitted) in [("x-user", 5), ("x-ip", 3), ("x-log", 4), ("x-bucket", 4)] {
         let statuses = front.get("/").header(header, "a").statuses(admitted + 3).await;
         let (passed, rejected) = statuses.split_at(admitted);
@@ -53,23 +54,23 @@ async fn each_limit_admits_what_it_says(front: &Front) {
 const EACH: [&str; 8] = ["user", "ip", "api", "burst", "watched", "free", "log", "bucket"];
 
 #[tokio::test]
-async fn each_limit_admits_what_it_says_on_memory() {
+async fn each_limit_admits_its_hits_on_memory() {
     let front = Front::start(EDGE, |config| config.host(&apart(&EACH))).await;
-    each_limit_admits_what_it_says(&front).await;
+    each_limit_admits_its_hits(&front).await;
 }
 
 #[tokio::test]
-async fn each_limit_admits_what_it_says_on_redis() {
+async fn each_limit_admits_its_hits_on_redis() {
     let front = Front::on_redis(EDGE, |config| config.host(&apart(&EACH))).await;
-    each_limit_admits_what_it_says(&front).await;
+    each_limit_admits_its_hits(&front).await;
 }
 
-async fn the_tightest_rejects_and_the_others_keep(front: &Front) {
+async fn the_tightest_limit_rejects_and_others_are_unchanged(front: &Front) {
     let all = front.get("/").header("x-user", "a").header("x-ip", "a").header("x-api", "a");
     assert_eq!(all.statuses(5).await, [OK, OK, OK, TOO_MANY, TOO_MANY]);
     let left = async |key: &str| front.left(request("edge").about(key, "a")).await;
     assert_eq!((left("user").await, left("ip").await, left("api").await), (2, 0, 997));
-    // From another address the same user has what was left.
+    // From another address the same user has the previous remaining hits.
     let moved = front.get("/").header("x-user", "a").header("x-ip", "b").header("x-api", "a");
     assert_eq!(moved.statuses(4).await, [OK, OK, TOO_MANY, TOO_MANY]);
     assert_eq!(front.left(request("edge").about("ip", "b")).await, 1);
@@ -77,15 +78,15 @@ async fn the_tightest_rejects_and_the_others_keep(front: &Front) {
 }
 
 #[tokio::test]
-async fn the_tightest_limit_rejects_and_the_others_keep_what_they_had_on_memory() {
+async fn the_tightest_limit_rejects_and_others_are_unchanged_on_memory() {
     let front = Front::start(EDGE, |config| config.host(&apart(&EACH))).await;
-    the_tightest_rejects_and_the_others_keep(&front).await;
+    the_tightest_limit_rejects_and_others_are_unchanged(&front).await;
 }
 
 #[tokio::test]
-async fn the_tightest_limit_rejects_and_the_others_keep_what_they_had_on_redis() {
+async fn the_tightest_limit_rejects_and_others_are_unchanged_on_redis() {
     let front = Front::on_redis(EDGE, |config| config.host(&apart(&EACH))).await;
-    the_tightest_rejects_and_the_others_keep(&front).await;
+    the_tightest_limit_rejects_and_others_are_unchanged(&front).await;
 }
 
 #[tokio::test]
@@ -94,12 +95,12 @@ async fn of_200_requests_at_once_a_limit_of_50_admits_50() {
         Front::start(EDGE, |config| config.host(&apart(&EACH))).await,
         Front::on_redis(EDGE, |config| config.host(&apart(&EACH))).await,
     ] {
-        let ask = front.get("/").header("x-burst", "a");
-        assert_eq!(ask.count_at_once(200, OK).await, 50, "{:?}", front.redis);
+        let http_request = front.get("/").header("x-burst", "a");
+        assert_eq!(http_request.count_at_once(200, OK).await, 50, "{:?}", front.redis);
         assert_eq!(front.left(request("edge").about("burst", "a")).await, 0);
-        let ask = front.envoy.http2().get("/").header("x-burst", "b");
-        assert_eq!(ask.count_at_once(200, OK).await, 50, "over one HTTP/2 connection");
-        assert_eq!(ask.count_at_once(200, TOO_MANY).await, 200);
+        let http_request = front.envoy.http2().get("/").header("x-burst", "b");
+        assert_eq!(http_request.count_at_once(200, OK).await, 50, "over one HTTP/2 connection");
+        assert_eq!(http_request.count_at_once(200, TOO_MANY).await, 200);
     }
 }
 
@@ -114,7 +115,7 @@ async fn nested_rules_count_where_the_descriptor_ends() {
     let at = |path: &str| front.get("/").header("x-tenant", "acme").header("x-path", path);
     assert_eq!(at("/login").statuses(3).await, [OK, OK, TOO_MANY]);
     assert_eq!(at("/").statuses(9).await, [OK; 9], "no rule for this path");
-    // Each value under a wildcard has a counter of its own.
+    // Each value under a wildcard has its own counter.
     assert_eq!(at("/files/1").statuses(2).await, [OK, TOO_MANY]);
     assert_eq!(at("/files/2").statuses(2).await, [OK, TOO_MANY]);
     assert_eq!(at("/files/").statuses(2).await, [OK, TOO_MANY]);
@@ -133,16 +134,16 @@ async fn shadow_and_unlimited_rules_never_reject() {
     let page = front.served.page("/metrics").body;
     let shadow = r#"dimension="watched",result="shadow_rejected"} 4"#;
     assert!(page.contains(shadow), "{page}");
-    // Beside one that rejects they let it.
+    // Beside a rule that rejects they do not prevent it.
     let both = front.get("/").header("x-watched", "b").header("x-free", "b").header("x-ip", "b");
     assert_eq!(both.statuses(4).await, [OK, OK, OK, TOO_MANY]);
 }
 
 #[tokio::test]
-async fn one_counter_in_several_descriptors_is_taken_from_for_each() {
+async fn a_counter_in_several_descriptors_is_charged_for_each() {
     let front = Front::start(EDGE, |config| config.host(&apart(&["user", "user"]))).await;
     // 5 hits are two requests of two; a third would take the sixth.
-    let ask = front.get("/").header("x-user", "a");
-    assert_eq!(ask.statuses(4).await, [OK, OK, TOO_MANY, TOO_MANY]);
+    let http_request = front.get("/").header("x-user", "a");
+    assert_eq!(http_request.statuses(4).await, [OK, OK, TOO_MANY, TOO_MANY]);
     assert_eq!(front.left(request("edge").about("user", "a")).await, 1);
 }

@@ -13,8 +13,8 @@ descriptors:
     rate_limit: { limit: 50, period: 36500d }
 ";
 
-/// What Envoy does with a replica that is gone: it asks another one, soon enough to be in time.
-/// The longest pause is also the time that Envoy gives each try.
+/// Envoy's retry policy for a missing replica: it tries another one within the deadline. The
+/// longest pause is also the timeout of each try.
 pub(super) const RETRIES: &str = "
 rate_limit_service:
   grpc_service:
@@ -24,7 +24,7 @@ rate_limit_service:
       retry_back_off: { base_interval: 0.001s, max_interval: 20s }
 ";
 
-/// Two replicas; the second one may be ended.
+/// Two replicas; the second one may be stopped.
 async fn replicated(configure: impl FnOnce(Config) -> Config) -> (Front, Tidegate) {
     let redis = RedisServer::start(Version::Redis70);
     let args = ["--store", &redis.url(), "--store-timeout", "10s", "--deny-cache-ttl", "10s"];
@@ -39,14 +39,14 @@ async fn replicated(configure: impl FnOnce(Config) -> Config) -> (Front, Tidegat
 }
 
 #[tokio::test]
-async fn replicas_admit_together_what_one_would() {
+async fn replicas_together_admit_as_many_as_one_would() {
     let (front, second) = replicated(|config| config).await;
-    // One after the other over one connection, requests go to one replica and the other in turn.
+    // Requests in sequence over one connection alternate between the replicas.
     let web = front.envoy.http2();
-    let ask = web.get("/").header("x-user", "a");
-    assert_eq!(ask.statuses(20).await, [OK; 20]);
+    let http_request = web.get("/").header("x-user", "a");
+    assert_eq!(http_request.statuses(20).await, [OK; 20]);
     assert_eq!(front.get("/").header("x-user", "a").count_at_once(200, OK).await, 30);
-    assert_eq!(ask.statuses(10).await, [TOO_MANY; 10]);
+    assert_eq!(http_request.statuses(10).await, [TOO_MANY; 10]);
     let decided = |at| {
         let page = Page::get(at, "/metrics").body;
         let line =
@@ -59,15 +59,15 @@ async fn replicas_admit_together_what_one_would() {
 }
 
 #[tokio::test]
-async fn a_replica_that_ends_takes_no_decision_with_it() {
+async fn a_stopped_replica_loses_no_decision() {
     let (front, mut second) = replicated(|config| config.filter(RETRIES)).await;
     // One connection is one thread of Envoy, with one connection to each replica.
     let web = front.envoy.http2();
-    let ask = web.get("/").header("x-user", "a");
-    assert_eq!(ask.statuses(20).await, [OK; 20]);
+    let http_request = web.get("/").header("x-user", "a");
+    assert_eq!(http_request.statuses(20).await, [OK; 20]);
     second.kill();
     front.envoy.wait_for_stat("cluster.tidegate.upstream_cx_destroy", 1).await;
-    assert_eq!(ask.statuses(20).await, [OK; 20]);
+    assert_eq!(http_request.statuses(20).await, [OK; 20]);
     assert_eq!(front.envoy.stat("cluster.echo.ratelimit.error").await, 0);
     assert!(front.envoy.stat("cluster.tidegate.upstream_rq_retry_success").await > 0);
     assert_eq!(front.left(request("edge").about("user", "a")).await, 10);

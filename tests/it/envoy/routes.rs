@@ -1,4 +1,4 @@
-//! Limits by route, by virtual host, in stages and in domains; TCP connections and gRPC calls.
+//! Limits by route, virtual host, stage and domain; TCP connections and gRPC calls.
 
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -28,7 +28,7 @@ descriptors:
     rate_limit: { limit: 2, period: 36500d }
 ";
 
-/// A route on a path, with fields of its action and of its configuration for the filter.
+/// A route for a path, with fields of its action and of its filter configuration.
 fn route(path: &str, action: &str, filter: &str) -> String {
     format!(
         "
@@ -46,10 +46,10 @@ fn by(name: &str) -> String {
     format!("rate_limits: [{{ actions: [{}] }}]", header(name))
 }
 
-/// How many of 9 requests of a new caller pass.
+/// The number of 9 requests of a new caller that pass.
 async fn passing(front: &Front, path: &str, caller: &str) -> usize {
-    let ask = front.get(path).header("x-user", caller).header("x-tenant", caller);
-    let statuses = ask.statuses(9).await;
+    let http_request = front.get(path).header("x-user", caller).header("x-tenant", caller);
+    let statuses = http_request.statuses(9).await;
     assert!(statuses.is_sorted(), "once rejected, always: {statuses:?}");
     statuses.iter().filter(|status| **status == OK).count()
 }
@@ -76,7 +76,7 @@ async fn routes_have_limits_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_route_may_ask_in_another_domain() {
+async fn a_route_may_use_another_domain() {
     let served = Served::with(&[EDGE, OTHER], &[]);
     let configure = |config: Config| {
         config.host(&apart(&["user"])).route(&route("/other", "", "domain: other"))
@@ -87,7 +87,7 @@ async fn a_route_may_ask_in_another_domain() {
 }
 
 #[tokio::test]
-async fn stages_are_asked_one_after_the_other() {
+async fn stages_are_checked_in_order() {
     let stages = "rate_limits: [{ stage: 0, actions: [USER] }, { stage: 1, actions: [TENANT] }]";
     let stages = stages.replace("USER", &header("user")).replace("TENANT", &header("tenant"));
     let configure = |config: Config| {
@@ -95,13 +95,13 @@ async fn stages_are_asked_one_after_the_other() {
     };
     let front = Front::start(EDGE, configure).await;
     assert_eq!(passing(&front, "/", "a").await, 2);
-    // Two calls: what the first takes is not given back when the second rejects.
+    // Two calls: hits that the first takes are not given back when the second rejects.
     assert_eq!(front.left(request("edge").about("user", "a")).await, 2);
     assert_eq!(front.left(request("edge").about("tenant", "a")).await, 0);
 }
 
 #[tokio::test]
-async fn envoy_may_ask_without_enforcing_or_not_ask_at_all() {
+async fn envoy_may_check_without_enforcing_or_skip_the_check() {
     let none = "{ filter_enforced: { default_value: { numerator: 0 } } }";
     let front = Front::start(EDGE, |config| config.host(&apart(&["user"])).filter(none)).await;
     assert_eq!(passing(&front, "/", "a").await, 9);

@@ -1,4 +1,4 @@
-//! `deploy/example/run`: one command starts an example and ends it.
+//! `deploy/example/run`: one command starts an example and stops it.
 
 use std::env;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use crate::support::process;
 use crate::support::servers::free_port;
 use crate::support::web::Web;
 
-/// For both programs to start, and to end.
+/// The deadline for both programs to start, and to stop.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The script over a copy of an example whose ports are a test's own.
+/// The script with a copy of an example that uses the test's own ports.
 struct Script {
     child: Child,
     tidegate: SocketAddr,
@@ -54,7 +54,7 @@ impl Script {
 impl Drop for Script {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            // Killed, it could not end what it started.
+            // If killed, it could not stop the programs that it started.
             process::signal(&self.child, "TERM");
             process::wait_for_exit(&mut self.child, DEADLINE);
         }
@@ -74,14 +74,14 @@ fn path_with_both() -> std::ffi::OsString {
 }
 
 #[tokio::test]
-async fn one_command_starts_an_example_and_ends_it() {
+async fn one_command_starts_an_example_and_stops_it() {
     let cases = [("envoy", "/healthz", 200), ("llm-tokens", "/", 401)];
     for (example, path, status) in cases {
         let mut script = Script::start(example);
         let ask = Web::on(script.front).get(path);
         let answered = process::eventually(DEADLINE, async || ask.try_send().await).await;
         assert_eq!(answered.expect("envoy answers").status, status, "{example}");
-        // Envoy may be there first, and answers without it.
+        // Envoy may be up first, and answers without it.
         let listens = || TcpStream::connect(script.tidegate).ok();
         process::wait_until(DEADLINE, listens).expect("tidegate listens");
         process::signal(&script.child, "TERM");
@@ -94,9 +94,9 @@ async fn one_command_starts_an_example_and_ends_it() {
 }
 
 #[test]
-fn without_an_example_the_command_says_which_there_are() {
+fn without_an_example_the_command_lists_them() {
     let mut command = std::process::Command::new("sh");
     let output = command.arg(folder("run")).arg("nothing").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("envoy | llm-tokens"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && printed.contains("envoy | llm-tokens"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! ShouldRateLimit, as Envoy reads its answers.
+//! ShouldRateLimit, from the view of Envoy.
 
 use tidegate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tidegate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -69,7 +69,7 @@ async fn every_descriptor_has_a_status_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_period_is_told_in_its_longest_whole_unit() {
+async fn a_period_is_in_its_longest_whole_unit() {
     let cases = [
         ("1s", Unit::Second, None),
         ("90s", Unit::Second, Some(90)),
@@ -102,7 +102,7 @@ async fn a_period_is_told_in_its_longest_whole_unit() {
 }
 
 #[tokio::test]
-async fn of_several_limits_the_least_remaining_speaks_and_then_the_one_that_rejects() {
+async fn of_several_limits_the_rejecting_one_or_the_one_with_least_remaining_is_shown() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let both = request("edge").about("both", "a");
@@ -112,13 +112,13 @@ async fn of_several_limits_the_least_remaining_speaks_and_then_the_one_that_reje
     }
     let status = only(&caller, &both).await;
     assert_eq!((status.code(), limit_of(&status).requests_per_unit), (Code::OverLimit, 2));
-    // Three hits fit the others, and never this one.
+    // Three hits fit the others, but never this one.
     let status = only(&caller, &request("edge").about("both", "b").taking(3)).await;
     assert_eq!((status.code(), limit_of(&status).name.as_str()), (Code::OverLimit, "few"));
 }
 
 #[tokio::test]
-async fn what_cannot_reject_is_ok() {
+async fn rules_that_cannot_reject_are_ok() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     for _ in 0..3 {
@@ -135,7 +135,7 @@ async fn what_cannot_reject_is_ok() {
 }
 
 #[tokio::test]
-async fn no_hits_of_the_request_are_one_and_of_a_descriptor_none() {
+async fn zero_hits_of_a_request_mean_one_and_of_a_descriptor_none() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let user = || request("edge").about("user", "a");
@@ -158,7 +158,7 @@ async fn negative_hits_are_given_back() {
 }
 
 #[tokio::test]
-async fn an_override_stands_in_place_of_the_configured_limit() {
+async fn an_override_replaces_the_configured_limit() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let own = || request("edge").about("user", "a").limited_to(100, YEAR).every(80);
@@ -178,7 +178,7 @@ async fn an_override_stands_in_place_of_the_configured_limit() {
 async fn over_the_limit_the_reset_is_whole_seconds_and_at_least_one() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
-    // Two hits never fit: told when the window of 300 ms ends, as a second.
+    // Two hits never fit: the reset is the end of the window of 300 ms, rounded up to a second.
     let blink = only(&caller, &request("edge").about("blink", "a").taking(2)).await;
     let reset = blink.duration_until_reset.expect("a duration");
     assert_eq!((blink.code(), reset.seconds, reset.nanos), (Code::OverLimit, 1, 0));
@@ -190,20 +190,20 @@ async fn over_the_limit_the_reset_is_whole_seconds_and_at_least_one() {
 }
 
 #[tokio::test]
-async fn numbers_beyond_32_bits_are_told_as_the_most_that_fit() {
+async fn numbers_beyond_32_bits_saturate() {
     let served = Served::with_limits(EDGE);
     let caller = served.caller().await;
     let status = only(&caller, &request("edge").about("huge", "a")).await;
     assert_eq!(status.limit_remaining, u32::MAX);
     assert_eq!(limit_of(&status).requests_per_unit, u32::MAX);
-    // The count itself is not cut: a second taking of 2^33 does not fit.
+    // The count itself is not cut: taking 2^33 again does not fit.
     let rest = request("edge").about("huge", "a").taking((1 << 33) - 1);
     assert_eq!(only(&caller, &rest).await.code(), Code::Ok);
     assert_eq!(only(&caller, &rest).await.code(), Code::OverLimit);
 }
 
 #[tokio::test]
-async fn a_name_that_equals_its_rule_s_path_is_a_name_all_the_same() {
+async fn a_name_equal_to_its_path_is_still_a_name() {
     let served = Served::with_limits(
         "{domain: edge, descriptors: [\
          {key: user, rate_limit: {limit: 3, period: 36500d, name: user}}, \

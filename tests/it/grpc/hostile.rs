@@ -1,4 +1,4 @@
-//! Whatever a caller sends: an answer or a refusal, and the next request is served.
+//! Any request, however hostile, gets an answer or a refusal, and the next request is served.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use tonic_prost::ProstCodec;
 use crate::support::client::{Caller, Request, Served, request};
 use crate::support::servers::{RedisServer, Version};
 
-/// Values that break naive keys: joints, hash tags, escapes, NUL, four-byte characters.
+/// Values that break naive keys: separators, hash tags, escapes, NUL, four-byte characters.
 const VALUES: [&str; 14] =
     ["", "{}", "{", "}", "{a}{b}", ":", "a:b", "%", "%00", "\0", "a\0b", "\u{1f6a6}", "\r\n", "*"];
 
@@ -35,7 +35,7 @@ fn limits() -> Vec<String> {
         }
     }
     edge += "  - { key: k, rate_limit: { limit: 1000000, period: 36500d } }\n";
-    // 32 levels, the last of which has the limit.
+    // 32 levels, of which the last has the limit.
     let mut nest = "{ key: k, rate_limit: { limit: 5, period: 36500d } }".to_owned();
     for _ in 1..32 {
         nest = format!("{{ key: k, descriptors: [{nest}] }}");
@@ -50,18 +50,18 @@ fn hostile() -> Vec<Request> {
         requests.push(request(text).about("k", "v"));
         requests.push(request("edge").about(text, "v"));
         requests.push(request("edge").about("k", text).and(text, text));
-        // Overrides make counters for keys that no limits file names.
+        // Overrides create counters for keys that no limits file names.
         requests.push(request("edge").about(text, text).limited_to(5, 2));
     }
     for hits in MANY_HITS {
         for (key, value) in
             [("k", "v"), ("sliding_window_log", "7"), ("fixed_window", "4294967296")]
         {
-            let asked = || request("edge").about(key, value).taking(hits);
-            requests.push(asked());
-            requests.push(asked().giving_back());
-            requests.push(asked().about(key, value).taking(hits).giving_back());
-            requests.push(asked().about(key, value).taking(hits));
+            let base = || request("edge").about(key, value).taking(hits);
+            requests.push(base());
+            requests.push(base().giving_back());
+            requests.push(base().about(key, value).taking(hits).giving_back());
+            requests.push(base().about(key, value).taking(hits));
         }
     }
     for algorithm in tidegate::limit::Algorithm::ALL {
@@ -135,10 +135,10 @@ async fn the_deepest_path_has_its_own_limit() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_request_end_nothing() {
+async fn malformed_bytes_leave_the_connection_usable() {
     let served = Served::with(&["{domain: edge, descriptors: [{key: k}]}"], &[]);
     let caller = served.caller().await;
-    // Sent as field 1, the domain: bytes that are no UTF-8, and more than one message may have.
+    // Sent as field 1, the domain: bytes that are not UTF-8, and more than a message may have.
     for bytes in [vec![0xff, 0xfe], vec![b'x'; 5 << 20]] {
         let mut grpc = Grpc::new(caller.channel());
         grpc.ready().await.unwrap();

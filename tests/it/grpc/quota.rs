@@ -1,4 +1,4 @@
-//! GetQuota's decision is the one that CheckRateLimit would answer, whoever decides.
+//! The decision of GetQuota is the one that CheckRateLimit would return, from any source.
 
 use tidegate::proto::tidegate::v1::{Decision, DecisionSource};
 
@@ -25,7 +25,7 @@ fn model(name: &str) -> Request {
     request("edge").about("model", name)
 }
 
-/// In this order each is asked about, and then made.
+/// In this order, each is read by GetQuota, and then sent as a check.
 fn calls() -> Vec<(Request, Decision)> {
     let (yes, no) = (Decision::Allowed, Decision::Rejected);
     let both = || model("a").about("model", "b");
@@ -50,7 +50,7 @@ fn calls() -> Vec<(Request, Decision)> {
 }
 
 #[tokio::test]
-async fn the_quota_s_decision_is_that_of_the_check_that_follows() {
+async fn the_quota_has_the_decision_of_the_check_that_follows() {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let [first, second] = [servers[0].url(), servers[1].url()];
     for store in ["memory", &first, &format!("{second},{first}")] {
@@ -69,7 +69,7 @@ async fn the_quota_s_decision_is_that_of_the_check_that_follows() {
 }
 
 #[tokio::test]
-async fn while_the_store_does_not_answer_the_quota_s_decision_is_the_policy_s() {
+async fn while_the_store_does_not_respond_the_quota_has_the_decision_of_the_policy() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     for (policy, expected) in
         [("allow", Decision::Allowed), ("deny", Decision::Rejected), ("local", Decision::Allowed)]

@@ -1,4 +1,4 @@
-//! Bad input is INVALID_ARGUMENT with a message that names the field, on every call alike.
+//! Bad input is INVALID_ARGUMENT with a message that names the field, in every call alike.
 
 use tonic::{Code, Status};
 
@@ -30,7 +30,7 @@ async fn assert_served(caller: &Caller) {
 }
 
 #[tokio::test]
-async fn every_mistake_is_answered_with_the_field_that_has_it() {
+async fn every_mistake_is_answered_with_its_field() {
     let served = Served::with_limits(LIMITS);
     let caller = served.caller().await;
     let long = "x".repeat(4_097);
@@ -56,18 +56,18 @@ async fn every_mistake_is_answered_with_the_field_that_has_it() {
 }
 
 #[tokio::test]
-async fn a_message_says_what_is_allowed() {
+async fn a_message_names_the_allowed_values() {
     let served = Served::with_limits(LIMITS);
     let caller = served.caller().await;
     let [check, ..] = refusals(&caller, &wide(257)).await;
-    assert_eq!(check.message(), "descriptors: 257 are over the most, 256");
+    assert_eq!(check.message(), "descriptors: 257 are over the maximum, 256");
 }
 
 #[tokio::test]
 async fn an_override_without_a_known_unit_is_refused() {
     let served = Served::with_limits(LIMITS);
     let caller = served.caller().await;
-    // UNKNOWN, and numbers that Envoy's override has no unit for.
+    // UNKNOWN, and numbers for which Envoy's override has no unit.
     for unit in [0, 7, 99, -1, i32::MAX, i32::MIN] {
         let request = request("edge").about("k", "v").about("k", "w").limited_to(5, unit);
         let status = caller.should(&request).await.unwrap_err();
@@ -86,7 +86,7 @@ async fn an_override_without_a_known_unit_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_just_within_its_bounds_is_answered() {
+async fn requests_at_the_maximum_are_answered() {
     let served = Served::with_limits(LIMITS);
     let caller = served.caller().await;
     let long = "x".repeat(4_096);
@@ -100,7 +100,7 @@ async fn what_is_just_within_its_bounds_is_answered() {
 }
 
 #[tokio::test]
-async fn flags_move_the_bounds() {
+async fn flags_change_the_bounds() {
     let flags = ["--max-descriptors", "2", "--max-entries", "3", "--max-text-bytes", "8"];
     let served = Served::with(&[LIMITS], &flags);
     let caller = served.caller().await;

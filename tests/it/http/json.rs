@@ -23,7 +23,7 @@ fn user(hits: &Value) -> String {
 }
 
 #[test]
-fn a_request_that_passes_is_200_and_one_that_is_rejected_429() {
+fn an_allowed_request_is_200_and_a_rejected_one_429() {
     let served = Served::with_limits(EDGE);
     let page = post(&served, &user(&json!(2)));
     assert_eq!(page.status, 200, "{page:?}");
@@ -40,14 +40,14 @@ fn a_request_that_passes_is_200_and_one_that_is_rejected_429() {
 }
 
 #[test]
-fn names_as_in_the_proto_file_are_understood_and_unknown_ones_skipped() {
+fn field_names_of_the_proto_file_are_accepted_and_unknown_ones_skipped() {
     let served = Served::with_limits(EDGE);
     let body = r#"{"domain":"edge","hits_addend":1,"descriptors":[{"entries":[{"key":"user","value":"a"}],"newer":1}]}"#;
     assert_eq!(post(&served, body).status, 200);
 }
 
 #[test]
-fn a_body_that_does_not_come_is_408() {
+fn a_body_that_does_not_arrive_is_408() {
     let served = Served::with_limits(EDGE);
     let head = "POST /json HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 9\r\n\r\n";
     let page = Page::ask(served.tidegate.http, &format!("{head}{{"));
@@ -55,7 +55,7 @@ fn a_body_that_does_not_come_is_408() {
 }
 
 #[test]
-fn what_is_no_request_is_400_and_says_why() {
+fn an_invalid_request_is_400_with_the_reason() {
     let served = Served::with_limits(EDGE);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (body, says) in [
@@ -82,7 +82,7 @@ fn what_is_no_request_is_400_and_says_why() {
 }
 
 #[test]
-fn a_body_beyond_the_bound_is_refused() {
+fn a_body_beyond_the_maximum_is_refused() {
     let served = Served::with_limits(EDGE);
     let page = post(&served, &format!("{{\"domain\":\"{}\"}}", "x".repeat(5 << 20)));
     assert_eq!(page.status, 413);

@@ -1,4 +1,4 @@
-//! Metrics whose labels have values of requests in them, because rules ask for it.
+//! Metrics whose labels contain values of requests, for rules that enable it.
 
 use crate::http::{call, checks, metrics};
 use crate::support::client::{Served, request};
@@ -30,7 +30,7 @@ descriptors:
 ";
 
 #[tokio::test]
-async fn values_stand_in_labels_where_rules_ask_for_it() {
+async fn values_are_labels_if_a_rule_enables_it() {
     let served = Served::with(&[EDGE], &[]);
     let caller = served.caller().await;
     call(&caller, "edge", "user", "alice").await;
@@ -67,7 +67,7 @@ async fn series_of_values_are_bounded_and_sums_stay() {
         call(&caller, "edge", "user", "regular").await;
     }
     let metrics = metrics(&served);
-    // Four for each value: three results, and how often it was near the limit.
+    // Four per value: three results, and the near-limit count.
     let users = metrics.keys().filter(|series| series.contains("dimension=\"user="));
     assert_eq!(users.count(), 40);
     let sum = |result: &str| -> f64 {

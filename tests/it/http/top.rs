@@ -1,4 +1,4 @@
-//! Who is rejected most: `/top`, and `tidegate top`.
+//! The most rejected values: `/top`, and `tidegate top`.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ descriptors:
 /// The first 128 bits of the SHA-256 of `5550100`.
 const HASH: &str = "#90e38c460436b657a19dee9e37f8ef63";
 
-async fn asks(caller: &Caller, key: &str, value: &str, times: usize) {
+async fn send(caller: &Caller, key: &str, value: &str, times: usize) {
     for _ in 0..times {
         caller.should(&request("edge").about(key, value)).await.unwrap();
     }
@@ -45,7 +45,7 @@ fn top(served: &Served, filter: &str) -> Value {
     serde_json::from_str(&page.body).unwrap()
 }
 
-/// Entries and rejections of a rule, those rejected most first.
+/// The entries and rejections of a rule, most rejected first.
 fn values(top: &Value, rule: &str) -> Vec<(String, u64)> {
     let rules = top["rules"].as_array().unwrap();
     let rule = rules.iter().find(|own| own["rule"] == rule);
@@ -59,7 +59,7 @@ fn values(top: &Value, rule: &str) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
-async fn those_who_are_rejected_most_are_told_on_every_store() {
+async fn the_most_rejected_values_are_listed_on_every_store() {
     let redis = RedisServer::start(Version::Redis70);
     let url = redis.url();
     let on_redis = ["--store", &url, "--store-timeout", "10s"];
@@ -67,16 +67,17 @@ async fn those_who_are_rejected_most_are_told_on_every_store() {
     for args in [&[][..], &without_denials, &on_redis] {
         let served = Served::with(&[EDGE, OTHER], args);
         let caller = served.caller().await;
-        // Of Redis's keys each round has its own.
+        // Each round has its own keys in Redis.
         let user = |name: &str| format!("{name}-{}", args.len());
-        asks(&caller, "user", &user("alice"), 6).await;
-        asks(&caller, "user", &user("bob"), 3).await;
-        asks(&caller, "user", &user("carol"), 1).await;
-        asks(&caller, "watched", "dave", 3).await;
+        send(&caller, "user", &user("alice"), 6).await;
+        send(&caller, "user", &user("bob"), 3).await;
+        send(&caller, "user", &user("carol"), 1).await;
+        send(&caller, "watched", "dave", 3).await;
         let all = top(&served, "");
         assert_eq!(all["of_last_seconds"], serde_json::json!([10, 20]));
-        let told = [(format!("user={}", user("alice")), 5), (format!("user={}", user("bob")), 2)];
-        assert_eq!(values(&all, "per_user"), told, "{all}");
+        let reported =
+            [(format!("user={}", user("alice")), 5), (format!("user={}", user("bob")), 2)];
+        assert_eq!(values(&all, "per_user"), reported, "{all}");
         assert_eq!(all["rules"][0]["rejections"], 7);
         assert_eq!(all["rules"][0]["values"][0]["share"], 0.714);
         assert!(values(&all, "watched").is_empty(), "what passes is not rejected");
@@ -84,10 +85,10 @@ async fn those_who_are_rejected_most_are_told_on_every_store() {
 }
 
 #[tokio::test]
-async fn values_are_told_by_their_hash_where_the_rule_says_so() {
+async fn values_are_shown_as_a_hash_if_the_rule_says_so() {
     let served = Served::with(&[EDGE], &[]);
     let caller = served.caller().await;
-    asks(&caller, "phone", "5550100", 3).await;
+    send(&caller, "phone", "5550100", 3).await;
     let path = request("edge").about("phone", "5550100").and("path", "/login");
     for _ in 0..3 {
         caller.should(&path).await.unwrap();
@@ -101,10 +102,10 @@ async fn values_are_told_by_their_hash_where_the_rule_says_so() {
 }
 
 #[tokio::test]
-async fn a_rule_or_a_domain_can_be_asked_for() {
+async fn top_can_be_filtered_by_rule_and_domain() {
     let served = Served::with(&[EDGE, OTHER], &[]);
     let caller = served.caller().await;
-    asks(&caller, "user", "alice", 2).await;
+    send(&caller, "user", "alice", 2).await;
     for _ in 0..2 {
         caller.should(&request("other").about("user", "alice")).await.unwrap();
     }
@@ -141,8 +142,8 @@ async fn the_command_prints_a_table_or_json() {
     };
     assert_eq!(run(&[]).1, "nothing was rejected in the last 10 to 20 seconds\n");
     let caller = served.caller().await;
-    asks(&caller, "user", "alice", 4).await;
-    asks(&caller, "user", "b\u{1b}[2Jb", 2).await;
+    send(&caller, "user", "alice", 4).await;
+    send(&caller, "user", "b\u{1b}[2Jb", 2).await;
     let (code, table, _) = run(&["--rule", "per_user", "--domain", "edge"]);
     let lines = [
         "RULE            VALUE             REJECTIONS  UP TO  SHARE",

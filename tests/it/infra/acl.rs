@@ -1,4 +1,4 @@
-//! Users may what their rules say, and passwords change while connections are open.
+//! Users have the permissions of their rules, and passwords change while connections are open.
 
 use crate::support::acl::User;
 use crate::support::resp::Connection;
@@ -14,7 +14,7 @@ fn user(password: &str) -> User {
 }
 
 #[test]
-fn a_user_may_what_the_rules_say_and_no_more() {
+fn a_user_has_the_permissions_of_its_rules_and_no_others() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let user = user("first");
@@ -30,7 +30,7 @@ fn a_user_may_what_the_rules_say_and_no_more() {
 }
 
 #[test]
-fn a_changed_password_holds_for_new_connections_and_ends_old_ones_only_when_asked() {
+fn a_changed_password_applies_to_new_connections_only() {
     for version in Version::ALL {
         let server = RedisServer::start(version);
         let mut user = user("first");

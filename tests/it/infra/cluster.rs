@@ -19,7 +19,7 @@ fn error(reply: Reply) -> String {
 }
 
 #[test]
-fn a_cluster_takes_writes_on_every_shard_and_sends_elsewhere_what_is_not_there() {
+fn a_cluster_takes_writes_on_every_shard_and_redirects_other_keys() {
     let start = Instant::now();
     let cluster = Cluster::start();
     eprintln!("a cluster starts in {:?}", start.elapsed());
@@ -37,7 +37,7 @@ fn a_cluster_takes_writes_on_every_shard_and_sends_elsewhere_what_is_not_there()
 }
 
 #[test]
-fn a_cluster_s_url_names_all_nodes_to_the_client() {
+fn the_url_of_a_cluster_names_all_nodes() {
     let cluster = Cluster::start();
     let config = Config::from_url(&cluster.url()).unwrap();
     let ServerConfig::Clustered { hosts, .. } = config.server else { panic!("{config:?}") };
@@ -66,7 +66,7 @@ fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
 }
 
 #[test]
-fn a_paused_master_is_replaced_and_steps_down_once_it_goes_on() {
+fn a_paused_master_is_replaced_and_steps_down_when_it_resumes() {
     let mut cluster = Cluster::start();
     let start = Instant::now();
     cluster.pause(1);
@@ -79,7 +79,7 @@ fn a_paused_master_is_replaced_and_steps_down_once_it_goes_on() {
 }
 
 #[test]
-fn a_slot_half_migrated_has_its_old_keys_here_and_asks_there_for_new_ones() {
+fn a_half_migrated_slot_serves_old_keys_and_redirects_new_ones() {
     let cluster = Cluster::start();
     let slot = cluster.slot_of(b"{b}");
     let (from, to) = (cluster.master_of(slot), 2);
@@ -118,8 +118,8 @@ fn a_slot_migrates_with_all_its_keys_and_back() {
 }
 
 #[test]
-fn a_cluster_s_processes_are_gone_once_it_is_dropped_even_by_a_panic() {
-    let (ports, told) = std::sync::mpsc::channel();
+fn dropping_a_cluster_ends_its_processes_even_in_a_panic() {
+    let (ports, reported) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         let mut cluster = Cluster::start();
         cluster.pause(2);
@@ -127,7 +127,7 @@ fn a_cluster_s_processes_are_gone_once_it_is_dropped_even_by_a_panic() {
         panic!("as a test does that fails");
     });
     assert!(failed.join().is_err());
-    for addr in told.recv().unwrap() {
+    for addr in reported.recv().unwrap() {
         assert!(TcpListener::bind(addr).is_ok(), "{addr} is still in use");
     }
 }

@@ -1,4 +1,4 @@
-//! A load sends at its rate whatever happens, and tells what came back.
+//! A load keeps its rate under all conditions, and reports the results.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn a_load_keeps_its_rate_and_tells_who_decided_what() {
+fn a_load_keeps_its_rate_and_reports_the_source_of_decisions() {
     let served = Served::with_limits(HUNDRED);
     let load = Load::start(served.tidegate.grpc, 1_000, &request("edge").about("user", "1"));
     load.go_on_for(ms(500));
@@ -32,7 +32,8 @@ fn a_load_keeps_its_rate_and_tells_who_decided_what() {
     assert_eq!(samples.count(Outcome::Rejected), samples.0.len() - 100);
     let last = samples.0.last().unwrap().sent;
     let due = usize::try_from(last.as_millis()).unwrap();
-    // Never early; late by what a busy machine keeps the thread waiting between two lines.
+    // Never early; late by at most the time that a busy machine delays the thread between two
+    // lines.
     let sent = samples.0.len();
     assert!((due.saturating_sub(200)..=due + 1).contains(&sent), "{sent} sent, {last:?}");
     let first = samples.first_by_store(ms(100)).unwrap();
@@ -41,7 +42,7 @@ fn a_load_keeps_its_rate_and_tells_who_decided_what() {
 }
 
 #[test]
-fn a_load_goes_on_while_the_service_is_gone_and_says_so() {
+fn a_load_continues_while_the_service_is_down_and_reports_it() {
     let mut served = Served::with_limits(HUNDRED);
     let load = Load::start(served.tidegate.grpc, 200, &request("edge").about("user", "1"));
     load.wait_for(DEADLINE, |sample| sample.outcome == Outcome::Allowed);

@@ -1,4 +1,4 @@
-//! The proxy does to connections what it is told, and nothing else.
+//! The proxy applies its mode to connections, and nothing else.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::support::proxy::{Mode, Proxy};
 use crate::support::resp::Connection;
 use crate::support::servers::{RedisServer, Reply, Version};
 
-/// Within it nothing comes; what would come, comes in less than a hundredth.
+/// The time within which nothing may arrive; data would arrive in less than a hundredth of it.
 const SILENCE: Duration = Duration::from_millis(200);
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ fn pong() -> Reply {
 }
 
 #[test]
-fn all_passes_both_ways_however_large_and_connections_are_counted() {
+fn data_of_any_size_passes_both_ways_and_connections_are_counted() {
     let (_server, proxy) = started();
     let large = "x".repeat(10_000_000);
     let mut one = connect(&proxy);
@@ -65,7 +65,7 @@ fn replies_are_delayed_each_by_itself() {
 }
 
 #[test]
-fn a_stalled_network_accepts_keeps_everything_and_goes_on() {
+fn a_stalled_network_accepts_and_buffers_until_it_resumes() {
     let (server, proxy) = started();
     let mut old = connect(&proxy);
     assert_eq!(old.command(&["PING"]).unwrap(), pong());
@@ -85,7 +85,7 @@ fn a_stalled_network_accepts_keeps_everything_and_goes_on() {
 }
 
 #[test]
-fn a_stalled_network_can_be_cut_and_a_cut_one_mended() {
+fn a_stalled_network_can_be_cut_and_restored() {
     let (_server, proxy) = started();
     let mut one = connect(&proxy);
     proxy.set(Mode::Stall);
@@ -102,7 +102,7 @@ fn a_stalled_network_can_be_cut_and_a_cut_one_mended() {
 }
 
 #[test]
-fn a_network_that_refuses_lets_nobody_in_until_it_is_back_on_its_port() {
+fn a_refusing_network_accepts_no_connection_until_it_listens_again() {
     let (_server, proxy) = started();
     for round in 1..=5 {
         let mut one = connect(&proxy);
@@ -129,7 +129,7 @@ fn one_reply_is_halved_and_its_connection_closed_and_all_others_pass() {
 }
 
 #[test]
-fn dropped_replies_never_come_and_their_requests_did() {
+fn dropped_replies_never_arrive_and_their_requests_did() {
     let (server, proxy) = started();
     let (mut one, mut idle) = (connect(&proxy), connect(&proxy));
     assert_eq!(idle.command(&["PING"]).unwrap(), pong());
@@ -140,14 +140,14 @@ fn dropped_replies_never_come_and_their_requests_did() {
     }
     assert_eq!(server.command(&["GET", "hits"]).into_text(), "3");
     proxy.set(Mode::Pass);
-    // Its next reply would be taken for the answer to the first request.
+    // Its next reply would be read as the answer to the first request.
     one.wait_at_most(DEADLINE);
     assert!(one.reply().is_err_and(|error| !is_silent(&Err(error))));
     assert_eq!(idle.command(&["PING"]).unwrap(), pong(), "nothing of it was lost");
 }
 
 #[test]
-fn a_server_that_is_gone_closes_and_one_that_is_back_is_reached() {
+fn connections_to_a_stopped_server_close_and_a_restarted_one_is_reached() {
     let (mut server, proxy) = started();
     let mut one = connect(&proxy);
     assert_eq!(one.command(&["PING"]).unwrap(), pong());

@@ -1,4 +1,4 @@
-//! Sentinels put a replica in a lost master's place.
+//! Sentinels promote a replica when the master is lost.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ fn a_killed_master_is_replaced_by_one_that_takes_writes() {
 }
 
 #[test]
-fn a_paused_master_is_replaced_and_becomes_a_replica_once_it_goes_on() {
+fn a_paused_master_is_replaced_and_becomes_a_replica_when_it_resumes() {
     let sentinels = Sentinels::start();
     let start = Instant::now();
     let lost = sentinels.pause_master();
@@ -36,7 +36,7 @@ fn a_paused_master_is_replaced_and_becomes_a_replica_once_it_goes_on() {
     sentinels.server(lost).resume();
     sentinels.wait_for_replica(lost, FAILOVER_DEADLINE);
     assert_eq!(sentinels.announced(), Some(master));
-    // Each sentinel may still tell it to follow, and to close its connections.
+    // Each sentinel may still make it a replica and close its connections.
     let set = || sentinels.server(lost).try_command(&["SET", "new", "1"]).ok();
     let refused = process::wait_until(FAILOVER_DEADLINE, set).expect("an answer");
     assert!(
@@ -54,7 +54,7 @@ fn two_sentinels_of_three_are_enough() {
 }
 
 #[test]
-fn the_url_of_sentinels_names_them_and_the_service_to_the_client() {
+fn the_url_of_sentinels_names_them_and_the_service() {
     let sentinels = Sentinels::start();
     let config = Config::from_url(&sentinels.url()).unwrap();
     let ServerConfig::Sentinel { hosts, service_name, .. } = config.server else {

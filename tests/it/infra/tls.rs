@@ -1,4 +1,4 @@
-//! A server that speaks TLS takes whom its certificates let in.
+//! A TLS server accepts exactly the clients that its certificates allow.
 
 use std::time::Instant;
 
@@ -22,13 +22,13 @@ fn a_client_that_trusts_the_authority_is_answered_by_tls() {
 }
 
 #[test]
-fn a_server_that_asks_for_certificates_turns_away_who_has_none_or_another_s() {
+fn a_server_that_requires_certificates_refuses_missing_and_foreign_ones() {
     let (made, others) = (Certificates::new(), Certificates::new());
     let server = RedisServer::start_tls(&made, Required);
     let pong = server.command_by_tls(&made, Required, &["PING"]).unwrap();
     assert_eq!(pong, Reply::Status("PONG".to_owned()));
     assert!(server.command_by_tls(&made, NotAsked, &["PING"]).is_err());
-    // Trusts the server, and shows what another authority certified.
+    // Trusts the server, but presents a certificate of another authority.
     let mixed = made.with_client_of(&others);
     assert!(server.command_by_tls(&mixed, Required, &["PING"]).is_err());
 }

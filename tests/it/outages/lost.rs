@@ -1,15 +1,16 @@
-//! A connection that breaks under way: what Redis may have taken already is counted once at most.
+//! A connection that breaks during a request: hits that Redis may have taken are counted at most
+//! once.
 
 use super::*;
 use crate::support::proxy::{Mode, Proxy};
 
-/// A service behind a network that fails on command, in which answers have so long.
+/// A service behind a network that fails on command, with this timeout.
 fn behind(proxy: &Proxy, timeout: &str) -> Served {
     Served::with(&[LIMITS], &["--store", &proxy.url(), "--store-timeout", timeout])
 }
 
-/// A user whose one request got no answer in `mode`, which is an error of this kind. Whatever else
-/// is under way then may be what gets none instead.
+/// Sends requests of one user until one gets no answer in `mode`, with an error of this kind;
+/// another request in flight may be the one that fails.
 async fn lost_in(mode: (Mode, &str), proxy: &Proxy, served: &Served, caller: &Caller) -> String {
     let (mode, kind) = mode;
     for attempt in 0..100 {
@@ -17,8 +18,8 @@ async fn lost_in(mode: (Mode, &str), proxy: &Proxy, served: &Served, caller: &Ca
         let name = format!("lost {attempt}");
         let before = store_errors(served, kind);
         proxy.set(mode);
-        let asked = asked(caller, &name).await;
-        if asked == (true, FALLBACK) && store_errors(served, kind) == before + 1 {
+        let answer = check(caller, &name).await;
+        if answer == (true, FALLBACK) && store_errors(served, kind) == before + 1 {
             return name;
         }
         proxy.set(Mode::Pass);
@@ -26,25 +27,25 @@ async fn lost_in(mode: (Mode, &str), proxy: &Proxy, served: &Served, caller: &Ca
     panic!("no run was lost: {}", served.page("/metrics").body);
 }
 
-/// Waits until what was noted is charged, which a further user's hit shows.
+/// Waits until recorded hits are reconciled, which a hit of another user shows.
 async fn until_all_is_charged(caller: &Caller, witness: &str) {
     until("what was admitted is charged", async || left(caller, witness).await < 6).await;
 }
 
 #[tokio::test]
-async fn a_hit_whose_answer_is_lost_is_not_charged_again_and_one_never_sent_is() {
+async fn a_hit_whose_answer_is_lost_is_not_reconciled_and_an_unsent_one_is() {
     let redis = RedisServer::start(Version::Redis70);
     let proxy = Proxy::before(redis.addr());
     let served = behind(&proxy, "5s");
     let caller = served.caller().await;
     let lost = lost_in((Mode::HalveReply, "lost"), &proxy, &served, &caller).await;
     proxy.set(Mode::Refuse);
-    // Until this thread knows, another run may be lost.
+    // Another run may be lost until this thread knows.
     until("nothing is sent", async || {
-        asked(&caller, "other").await.1 == FALLBACK && store_errors(&served, "unavailable") > 0
+        check(&caller, "other").await.1 == FALLBACK && store_errors(&served, "unavailable") > 0
     })
     .await;
-    assert_eq!(asked(&caller, &lost).await, (true, FALLBACK));
+    assert_eq!(check(&caller, &lost).await, (true, FALLBACK));
     proxy.set(Mode::Pass);
     until_the_store_decides(&caller).await;
     until("the hit that was never sent is charged", async || left(&caller, &lost).await < 5).await;
@@ -52,7 +53,7 @@ async fn a_hit_whose_answer_is_lost_is_not_charged_again_and_one_never_sent_is()
 }
 
 #[tokio::test]
-async fn a_hit_that_was_cut_off_before_redis_had_it_is_not_charged_either() {
+async fn a_hit_cut_off_before_redis_received_it_is_not_reconciled_either() {
     let redis = RedisServer::start(Version::Redis70);
     let proxy = Proxy::before(redis.addr());
     let served = behind(&proxy, "500ms");
@@ -60,7 +61,7 @@ async fn a_hit_that_was_cut_off_before_redis_had_it_is_not_charged_either() {
     let lost = lost_in((Mode::Stall, "timeout"), &proxy, &served, &caller).await;
     proxy.set(Mode::Refuse);
     until("nothing is sent", async || {
-        asked(&caller, "witness").await.1 == FALLBACK && store_errors(&served, "unavailable") > 0
+        check(&caller, "witness").await.1 == FALLBACK && store_errors(&served, "unavailable") > 0
     })
     .await;
     proxy.set(Mode::Pass);

@@ -1,5 +1,5 @@
-//! The server behind a connection became a replica, and another is the primary: Redis says so in an
-//! error and keeps the connection open.
+//! The server behind a connection became a replica, and another is the primary: Redis reports it in
+//! an error and keeps the connection open.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 
 use super::*;
-use crate::asks::{limit, take};
+use crate::counters::{limit, take};
 use crate::support::proxy::Proxy;
 use crate::support::stores::{Layered, shared, store_at};
 
@@ -24,19 +24,19 @@ fn hit() -> Vec<CounterRequest> {
 }
 
 async fn decided(store: &Layered) -> Result<(), StoreError> {
-    // One that is known to be down answers at once, and what finds out that it is back is to run too.
+    // A server known to be down is skipped at once; the probe that detects its return must run too.
     yield_now().await;
     let decision = store.decide(hit(), OnStoreFailure::Error, DecideContext::now()).await;
     decision.map(drop)
 }
 
-/// Asks until the store decides.
+/// Sends requests until the store decides.
 async fn until_decided(store: &Layered, what: &str) {
     let asking = async { while decided(store).await.is_err() {} };
     timeout(DEADLINE, asking).await.unwrap_or_else(|_late| panic!("{what}: no decision"));
 }
 
-/// Asks until the store answers with an error of this kind.
+/// Sends requests until the store answers with an error of this kind.
 async fn until_refused(store: &Layered, kind: &str) {
     let is_refused = async || decided(store).await.is_err_and(|error| error.kind() == kind);
     let asking = async { while !is_refused().await {} };
@@ -48,7 +48,7 @@ fn follow(replica: &RedisServer, primary: &RedisServer) {
 }
 
 #[tokio::test]
-async fn whatever_a_replica_says_its_address_is_looked_up_anew() {
+async fn any_error_of_a_replica_resolves_its_address_again() {
     for version in Version::ALL {
         for kind in ["readonly", "masterdown"] {
             let old = RedisServer::start_with(version, &["--replica-serve-stale-data", "no"]);
@@ -72,7 +72,7 @@ async fn whatever_a_replica_says_its_address_is_looked_up_anew() {
 }
 
 #[tokio::test]
-async fn only_the_connection_that_leads_to_a_replica_is_replaced() {
+async fn only_the_connection_to_a_replica_is_replaced() {
     let [old, new] = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let proxy = Proxy::before(old.addr());
     // As two threads of one service have them.
@@ -93,7 +93,7 @@ async fn only_the_connection_that_leads_to_a_replica_is_replaced() {
 }
 
 #[tokio::test]
-async fn an_address_that_still_leads_to_a_replica_is_tried_more_and_more_rarely() {
+async fn an_address_that_still_leads_to_a_replica_is_retried_with_backoff() {
     const ASKED_FOR: Duration = Duration::from_millis(2_500);
     let [old, new] = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let proxy = Proxy::before(old.addr());

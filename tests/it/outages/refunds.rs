@@ -1,4 +1,4 @@
-//! Hits that are given back while Redis does not answer.
+//! Hits that are given back while Redis does not respond.
 
 use super::*;
 use crate::support::proxy::{Mode, Proxy};
@@ -11,7 +11,7 @@ const ALGORITHMS: [&str; 5] = [
     "leaky_bucket",
 ];
 
-/// A rule for each algorithm, named like it, of a period in which nothing ends or drains.
+/// A rule per algorithm, named like it, with a period in which nothing expires or drains.
 fn limits() -> String {
     let rule = |algorithm: &str| {
         format!(
@@ -25,7 +25,7 @@ fn limits() -> String {
     )
 }
 
-/// Takes or gives back so many hits of every algorithm's counter, and expects that to pass.
+/// Takes or gives back hits of every algorithm's counter, and expects success.
 async fn move_each(caller: &Caller, hits: u64, gives_back: bool) {
     for algorithm in ALGORITHMS {
         let moved = request("edge").about(algorithm, "a").taking(hits);
@@ -45,14 +45,14 @@ async fn assert_given_back(more: &[&str]) {
     move_each(&caller, 10, false).await;
     proxy.set(Mode::Refuse);
     until("nothing is sent", async || {
-        asked(&caller, "witness").await.1 == FALLBACK && store_errors(&served, "unavailable") > 0
+        check(&caller, "witness").await.1 == FALLBACK && store_errors(&served, "unavailable") > 0
     })
     .await;
     move_each(&caller, 3, false).await;
     move_each(&caller, 7, true).await;
     proxy.set(Mode::Pass);
     until_the_store_decides(&caller).await;
-    // Of ten hits six are left: three more were taken, and seven given back.
+    // Of ten hits six remain: three more were taken, and seven given back.
     for algorithm in ALGORITHMS {
         let asks = request("edge").about(algorithm, "a");
         until(algorithm, async || caller.remaining(&asks).await == 20 - 6).await;
@@ -68,7 +68,7 @@ async fn hits_that_are_given_back_during_an_outage_are_given_back_to_redis() {
 }
 
 #[tokio::test]
-async fn a_replica_of_two_gives_back_to_redis_what_it_was_given_back() {
+async fn one_of_two_replicas_forwards_refunds_to_redis() {
     assert_given_back(&["--replicas", "2"]).await;
 }
 

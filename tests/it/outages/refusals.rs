@@ -1,4 +1,4 @@
-//! Redis says that it cannot decide for a while: it is done without until it can.
+//! Redis reports that it cannot decide for a while: the fallback decides until it can.
 
 use super::*;
 use crate::support::acl::User;
@@ -9,7 +9,7 @@ use crate::support::servers::Reply;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// With time enough that every answer comes.
+/// With a timeout long enough for every answer.
 fn patient(url: &str) -> Served {
     Served::with(&[LIMITS], &["--store", url, "--store-timeout", "5s"])
 }
@@ -23,17 +23,18 @@ fn until_refused(redis: &RedisServer, code: &str) {
     process::wait_until(DEADLINE, refused).unwrap_or_else(|| panic!("{code} from {redis:?}"));
 }
 
-/// One request finds out, and the next does not ask any more.
+/// Asserts that one request detects the error, and that the next does not query Redis.
 async fn is_done_without(kind: &str, served: &Served, caller: &Caller) {
     let known_down = store_errors(served, "unavailable");
     assert_eq!(store_errors(served, kind), 0);
-    assert_eq!(asked(caller, "first").await, (true, FALLBACK), "{kind}");
+    assert_eq!(check(caller, "first").await, (true, FALLBACK), "{kind}");
     assert_eq!(store_errors(served, kind), 1);
-    assert_eq!(asked(caller, "next").await, (true, FALLBACK), "{kind}");
-    assert_eq!(store_errors(served, "unavailable"), known_down + 1, "{kind}: not asked again");
+    assert_eq!(check(caller, "next").await, (true, FALLBACK), "{kind}");
+    assert_eq!(store_errors(served, "unavailable"), known_down + 1, "{kind}: not check again");
 }
 
-/// Redis decides again, and gets what was admitted without it: of the first request so much.
+/// Waits until Redis decides again, with the hits that were admitted without it, including these of
+/// the first request.
 async fn recovers(caller: &Caller, hits_of_first: u64) {
     until_the_store_decides(caller).await;
     until("the next is charged", async || left(caller, "next").await == 5).await;
@@ -42,7 +43,7 @@ async fn recovers(caller: &Caller, hits_of_first: u64) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_with_a_script_is_done_without_until_it_ends() {
+async fn the_fallback_decides_while_a_server_is_busy_with_a_script() {
     for version in Version::ALL {
         let redis = RedisServer::start_with(version, &["--lua-time-limit", "20"]);
         let served = patient(&redis.url());
@@ -58,7 +59,7 @@ async fn a_server_that_is_busy_with_a_script_is_done_without_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_replica_that_lost_its_primary_is_done_without_until_it_is_promoted() {
+async fn the_fallback_decides_while_a_replica_has_no_primary() {
     for version in Version::ALL {
         let redis = RedisServer::start_with(version, &["--replica-serve-stale-data", "no"]);
         let mut primary = RedisServer::start(version);
@@ -75,8 +76,8 @@ async fn a_replica_that_lost_its_primary_is_done_without_until_it_is_promoted() 
 }
 
 #[tokio::test]
-async fn a_server_that_loads_its_data_is_done_without_until_it_has_them() {
-    // It looks at its connections after some tens of keys, of which each takes a while.
+async fn the_fallback_decides_while_a_server_loads_its_data() {
+    // It handles its connections after some tens of keys, each of which takes a while.
     let args = ["--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024"];
     let redis = RedisServer::start_with(Version::Redis70, &args);
     let served = patient(&redis.url());
@@ -93,14 +94,14 @@ async fn a_server_that_loads_its_data_is_done_without_until_it_has_them() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_lost_a_slot_is_done_without_until_it_has_all() {
+async fn the_fallback_decides_while_a_cluster_lacks_a_slot() {
     let cluster = Cluster::start();
     let served = patient(&cluster.url());
     let caller = served.caller().await;
     until_the_store_decides(&caller).await;
     let slot = cluster.slot_of(b"{edge}");
     let master = cluster.master_of(slot);
-    // Its neighbour, of the same master.
+    // The next slot, of the same master.
     let lost = (slot ^ 1).to_string();
     let ok = |args: &[&str]| {
         let reply = cluster.command(master, args);
@@ -115,12 +116,12 @@ async fn a_cluster_that_lost_a_slot_is_done_without_until_it_has_all() {
     process::wait_until(DEADLINE, down).expect("the cluster is down there");
     is_done_without("clusterdown", &served, &caller).await;
     ok(&["CLUSTER", "ADDSLOTS", &lost]);
-    // The client cannot tell a run that was refused from others under way there.
+    // The client cannot distinguish a refused run from others in flight.
     recovers(&caller, 0).await;
 }
 
 #[tokio::test]
-async fn a_server_is_found_to_be_back_by_a_user_who_may_touch_one_domain_only() {
+async fn a_probe_succeeds_for_a_user_with_access_to_one_domain() {
     for version in Version::ALL {
         let user = User { name: "edge".to_owned(), password: "x".to_owned() };
         let rules = ["--user", "edge", "on", ">x", "~tg:{edge}:*", "+@all"];
@@ -131,10 +132,11 @@ async fn a_server_is_found_to_be_back_by_a_user_who_may_touch_one_domain_only() 
         let caller = served.caller().await;
         until_the_store_decides(&caller).await;
         redis.stop();
-        // Not before: a run that was sent is answered by the server that comes, and shows it too.
+        // Not earlier: a run that was already sent is answered by the new server, which also shows
+        // it.
         let refused = || served.page("/readyz").body.contains("Connection refused");
         until("its connections are gone", async || refused()).await;
-        until("it is down", async || asked(&caller, "a").await.1 == FALLBACK).await;
+        until("it is down", async || check(&caller, "a").await.1 == FALLBACK).await;
         redis.restart();
         until_the_store_decides(&caller).await;
     }

@@ -1,4 +1,4 @@
-//! The ways in which limits files change, each under load.
+//! The kinds of changes of limits files, each under load.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use super::{Loaded, file_of, limits, replace};
 
-/// Longer than files must stand still to be read.
+/// Longer than files must be unchanged before they are read.
 const A_WHILE: Duration = Duration::from_millis(700);
 
-/// A ConfigMap's files as Kubernetes mounts them: names that lead through `..data` to a folder.
+/// The files of a ConfigMap as Kubernetes mounts them: names that lead through `..data` to a
+/// folder.
 fn mount(folder: &Path, version: &str, limit: u64) {
     let data = folder.join(version);
     fs::create_dir(&data).unwrap();
@@ -25,36 +26,36 @@ fn mount(folder: &Path, version: &str, limit: u64) {
 }
 
 #[test]
-fn a_file_that_is_written_in_place_comes_in_force_and_fails_no_request() {
+fn a_file_written_in_place_is_loaded_and_no_request_fails() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
     for limit in [2_000_000, 3_000_000] {
         fs::write(&path, limits(limit)).unwrap();
-        loaded.tells(limit);
+        loaded.wait_for_limit(limit);
     }
     loaded.finish();
 }
 
 #[test]
-fn a_file_that_is_moved_into_place_comes_in_force_and_fails_no_request() {
+fn a_file_moved_into_place_is_loaded_and_no_request_fails() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
     for limit in [2_000_000, 3_000_000] {
         replace(&path, &limits(limit));
-        loaded.tells(limit);
+        loaded.wait_for_limit(limit);
     }
     loaded.finish();
 }
 
 #[test]
-fn a_file_of_a_folder_comes_in_force_with_the_others() {
+fn a_file_of_a_folder_is_loaded_with_the_others() {
     let loaded = Loaded::with(|folder| {
         file_of(1_000_000)(folder);
         fs::write(folder.join("other.yaml"), "{domain: other, descriptors: [{key: k}]}").unwrap();
         folder.to_owned()
     });
     replace(&loaded.folder().join("limits.yaml"), &limits(2_000_000));
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     fs::write(loaded.folder().join("new.yaml"), "{domain: new, descriptors: [{key: k}]}").unwrap();
     loaded.wait_for_page("/limits", "\"domain\":\"new\"");
     let of_other = "domain=\"other\"";
@@ -68,7 +69,7 @@ fn a_file_of_a_folder_comes_in_force_with_the_others() {
 }
 
 #[test]
-fn a_swapped_config_map_comes_in_force_each_time_as_folder_and_as_file() {
+fn a_swapped_config_map_is_loaded_each_time_as_folder_and_as_file() {
     for whole in [true, false] {
         let loaded = Loaded::with(|folder| {
             mount(folder, "..2026_01", 1_000_000);
@@ -78,14 +79,14 @@ fn a_swapped_config_map_comes_in_force_each_time_as_folder_and_as_file() {
             let old = fs::read_link(loaded.folder().join("..data")).unwrap();
             mount(loaded.folder(), version, limit);
             fs::remove_dir_all(loaded.folder().join(old)).unwrap();
-            loaded.tells(limit);
+            loaded.wait_for_limit(limit);
         }
         loaded.finish();
     }
 }
 
 #[test]
-fn a_file_behind_a_symlink_comes_in_force_where_it_is_written() {
+fn a_file_behind_a_symlink_is_loaded_when_it_is_written() {
     let loaded = Loaded::with(|folder| {
         fs::create_dir(folder.join("real")).unwrap();
         file_of(1_000_000)(&folder.join("real"));
@@ -93,12 +94,12 @@ fn a_file_behind_a_symlink_comes_in_force_where_it_is_written() {
         folder.join("link.yaml")
     });
     fs::write(loaded.folder().join("real/limits.yaml"), limits(2_000_000)).unwrap();
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     loaded.finish();
 }
 
 #[test]
-fn a_folder_that_is_removed_and_made_anew_is_watched_again() {
+fn a_folder_that_is_removed_and_created_again_is_followed() {
     let loaded = Loaded::with(|folder| {
         fs::create_dir(folder.join("limits")).unwrap();
         file_of(1_000_000)(&folder.join("limits"));
@@ -110,15 +111,15 @@ fn a_folder_that_is_removed_and_made_anew_is_watched_again() {
         loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
         fs::create_dir(&limits_folder).unwrap();
         fs::write(limits_folder.join("limits.yaml"), limits(limit)).unwrap();
-        loaded.tells(limit);
+        loaded.wait_for_limit(limit);
         fs::write(limits_folder.join("limits.yaml"), limits(limit + 1)).unwrap();
-        loaded.tells(limit + 1);
+        loaded.wait_for_limit(limit + 1);
     }
     loaded.finish();
 }
 
 #[test]
-fn a_symlink_on_the_way_that_is_swapped_comes_in_force() {
+fn a_swapped_symlink_in_the_middle_of_a_path_is_followed() {
     let loaded = Loaded::with(|folder| {
         for (version, limit) in [("v1", 1_000_000), ("v2", 2_000_000), ("v3", 3_000_000)] {
             fs::create_dir_all(folder.join(version).join("config")).unwrap();
@@ -130,13 +131,13 @@ fn a_symlink_on_the_way_that_is_swapped_comes_in_force() {
     for (version, limit) in [("v2", 2_000_000), ("v3", 3_000_000)] {
         symlink(version, loaded.folder().join("new")).unwrap();
         fs::rename(loaded.folder().join("new"), loaded.folder().join("current")).unwrap();
-        loaded.tells(limit);
+        loaded.wait_for_limit(limit);
     }
     loaded.finish();
 }
 
 #[test]
-fn files_in_more_folders_than_are_watched_come_in_force() {
+fn files_in_more_folders_than_are_watched_are_loaded() {
     const FOLDERS: usize = 300;
     let other = |number: usize| format!("{{domain: other-{number}, descriptors: [{{key: k}}]}}");
     let loaded = Loaded::with(|folder| {
@@ -157,12 +158,12 @@ fn files_in_more_folders_than_are_watched_come_in_force() {
         loaded.wait_for_page("/limits", &format!("\"domain\":\"other-{}\"", FOLDERS + number));
     }
     replace(&loaded.folder().join("limits/limits.yaml"), &limits(2_000_000));
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     loaded.finish();
 }
 
 #[test]
-fn a_file_whose_folders_are_removed_and_made_anew_is_watched_again() {
+fn a_file_whose_folders_are_removed_and_created_again_is_followed() {
     let loaded = Loaded::with(|folder| {
         fs::create_dir_all(folder.join("some/where")).unwrap();
         file_of(1_000_000)(&folder.join("some/where"))
@@ -174,45 +175,45 @@ fn a_file_whose_folders_are_removed_and_made_anew_is_watched_again() {
         loaded.load.go_on_for(A_WHILE);
         fs::create_dir_all(&folder).unwrap();
         file_of(limit)(&folder);
-        loaded.tells(limit);
+        loaded.wait_for_limit(limit);
     }
     loaded.finish();
 }
 
 #[test]
-fn half_of_a_file_is_not_taken_even_where_it_is_good_and_its_writer_pauses() {
+fn half_a_file_is_not_loaded_even_if_it_is_valid_and_its_writer_pauses() {
     let loaded = Loaded::with(file_of(1_000_000));
     let whole = limits(2_000_000);
     let head = whole.find("  - { key: last").unwrap();
     let mut file = File::create(loaded.folder().join("limits.yaml")).unwrap();
     file.write_all(&whole.as_bytes()[..head]).unwrap();
     file.sync_all().unwrap();
-    // One rule alone would be a mixture: the request would have one limit, of the new number.
+    // One rule alone would show a mixture: the request would have one limit, with the new number.
     loaded.load.go_on_for(A_WHILE);
     let page = loaded.page("/limits");
     assert!(page.contains("\"version\":1") && page.contains("\"refused\":null"), "{page}");
     file.write_all(&whole.as_bytes()[head..]).unwrap();
     drop(file);
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     assert!(loaded.page("/limits").contains("\"version\":2"));
     loaded.finish();
 }
 
 #[test]
-fn a_change_of_which_no_event_tells_is_in_force_as_soon_as_any_other() {
+fn a_change_without_an_event_applies_as_soon_as_any_other() {
     let loaded = Loaded::with(file_of(1_000_000));
-    // Linux tells of a write in the folder through which the file was opened.
+    // Linux reports a write for the folder through which the file was opened.
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("limits.yaml");
     fs::hard_link(loaded.folder().join("limits.yaml"), &link).unwrap();
     loaded.load.go_on_for(A_WHILE);
     fs::write(&link, limits(2_000_000)).unwrap();
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     loaded.finish();
 }
 
 #[test]
-fn a_new_file_that_is_still_being_written_is_not_taken() {
+fn a_new_file_that_is_being_written_is_not_loaded() {
     let loaded = Loaded::with(|folder| {
         file_of(1_000_000)(folder);
         folder.to_owned()

@@ -1,4 +1,4 @@
-//! Limits files that are not good: the old ones stay, and everybody can see why.
+//! Invalid limits files: the old limits stay, and the mistakes are reported everywhere.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::{Loaded, file_of, limits, replace};
 use crate::support::tidegate::Tidegate;
 
-/// Of what is in force, as `/limits` says.
+/// The hash of the loaded limits, from `/limits`.
 fn hash(loaded: &Loaded) -> String {
     let limits: Value = serde_json::from_str(&loaded.page("/limits")).unwrap();
     limits["hash"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn a_refused_file_is_told_everywhere_until_it_is_mended() {
+fn a_refused_file_is_reported_everywhere_until_it_is_fixed() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
     let hash = hash(&loaded);
@@ -38,7 +38,7 @@ fn a_refused_file_is_told_everywhere_until_it_is_mended() {
         assert!(metrics.contains(series), "{series}{metrics}");
     }
     replace(&path, &limits(2_000_000));
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     assert_eq!(loaded.page("/readyz"), "ready\n");
     assert!(loaded.page("/limits").contains("\"refused\":null"));
     let metrics = loaded.page("/metrics");
@@ -54,7 +54,7 @@ fn a_refused_file_is_told_everywhere_until_it_is_mended() {
 }
 
 #[test]
-fn files_that_are_put_back_as_they_were_are_in_force_again() {
+fn restored_files_are_loaded_again() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
     replace(&path, "{domain: edge, descriptors: 5}");
@@ -66,24 +66,24 @@ fn files_that_are_put_back_as_they_were_are_in_force_again() {
 }
 
 #[test]
-fn an_empty_file_and_one_that_is_gone_leave_the_old_limits_in_force() {
+fn an_empty_or_missing_file_keeps_the_old_limits() {
     let loaded = Loaded::with(file_of(1_000_000));
     let path = loaded.folder().join("limits.yaml");
     fs::write(&path, "").unwrap();
     loaded.wait_for_page("/readyz", "the file is empty");
     fs::remove_file(&path).unwrap();
     loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
-    // A pipe, to open which would be to wait for who writes into it.
+    // A pipe: opening it would wait for a writer.
     mkfifoat(CWD, &path, Mode::RWXU).unwrap();
     loaded.wait_for_page("/readyz", "cannot be read: is no file");
     fs::remove_file(&path).unwrap();
     fs::write(&path, limits(2_000_000)).unwrap();
-    loaded.tells(2_000_000);
+    loaded.wait_for_limit(2_000_000);
     loaded.finish();
 }
 
 #[test]
-fn a_folder_without_limits_leaves_the_old_ones_in_force() {
+fn a_folder_without_limits_keeps_the_old_ones() {
     let loaded = Loaded::with(|folder| {
         file_of(1_000_000)(folder);
         folder.to_owned()
@@ -94,7 +94,7 @@ fn a_folder_without_limits_leaves_the_old_ones_in_force() {
 }
 
 #[test]
-fn an_empty_file_or_folder_is_no_start() {
+fn the_service_does_not_start_with_an_empty_file_or_folder() {
     let folder = tempfile::tempdir().unwrap();
     let serve = |path: &std::path::Path| {
         let path = path.to_str().unwrap();
@@ -103,10 +103,10 @@ fn an_empty_file_or_folder_is_no_start() {
         assert_eq!(run.status.code(), Some(1));
         String::from_utf8(run.stderr).unwrap()
     };
-    let said = serve(folder.path());
-    assert!(said.contains("no *.yaml or *.yml in this folder"), "{said}");
+    let printed = serve(folder.path());
+    assert!(printed.contains("no *.yaml or *.yml in this folder"), "{printed}");
     let file = folder.path().join("limits.yaml");
     fs::write(&file, "").unwrap();
-    let said = serve(&file);
-    assert!(said.contains("limits.yaml:1:1: the file is empty"), "{said}");
+    let printed = serve(&file);
+    assert!(printed.contains("limits.yaml:1:1: the file is empty"), "{printed}");
 }

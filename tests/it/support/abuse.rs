@@ -1,7 +1,7 @@
-//! Callers that want the service's memory and time, and give nothing for it.
+//! Callers that exhaust memory and time of the service.
 //!
-//! They write bytes of their own making into plain connections: a fixed number, so that what is
-//! not taken from them waits here in no queue.
+//! They write handmade bytes into plain connections: a fixed number, so that bytes that the service
+//! does not read queue up nowhere in this process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,28 +19,28 @@ use tokio::time::{interval, timeout};
 use super::client::request;
 use super::fleet::framed;
 
-/// What begins an HTTP/2 connection: the preface and empty SETTINGS.
+/// The start of an HTTP/2 connection: the preface and empty SETTINGS.
 pub const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The same, with an initial window of no bytes.
+/// The same, with an initial window of 0 bytes.
 const HELLO_OF_A_SLOW_READER: &[u8] =
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
 
 const CHECK: &str = "/tidegate.v1.RateLimitService/CheckRateLimit";
 
-/// How soon a caller that was thrown out, or has done what it wanted, comes again.
+/// The delay before a caller that was disconnected, or is done, starts again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How often one goes on that does something again and again.
+/// The interval of repeated actions.
 const PACE: Duration = Duration::from_millis(250);
 
-/// How long one stays whom nobody throws out.
+/// The maximum duration of a connection that is not disconnected.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Calls of one slow reader.
+/// Calls per slow reader.
 const CALLS: u32 = 50;
 
-/// Messages whose parts so far fit the windows that the service gives at first, and later.
+/// Messages whose parts fit the initial and the later flow-control windows of the service.
 const MESSAGES: u32 = 16;
 const MESSAGE_PARTS: usize = 15;
 
@@ -53,34 +53,34 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What they do.
+/// The kinds of abuse.
 #[derive(Clone, Copy, Debug)]
 pub enum Abuse {
     /// Header blocks that never end, in many frames.
     EndlessHeaders,
     /// Header blocks that never end, in large frames.
     LargeHeaders,
-    /// Calls that are taken back at once.
+    /// Calls that are reset at once.
     Resets,
-    /// Frames that are no part of a call and want an answer: PING.
+    /// Frames outside of calls that require an answer: PING.
     Pings,
-    /// The same that want none: PRIORITY.
+    /// Frames outside of calls without an answer: PRIORITY.
     Priorities,
     /// Calls whose answers are never read.
     SlowReader,
-    /// Messages that trickle in, and claim to have 4 MiB.
+    /// Messages that arrive slowly, and claim to have 4 MiB.
     SlowMessages,
     /// Messages that claim to have 1 GiB.
     HugeMessages,
     /// HTTP/1: headers that never end.
     EndlessHeadersOfPages,
-    /// HTTP/1: bodies that trickle in.
+    /// HTTP/1: bodies that arrive slowly.
     SlowBodies,
-    /// HTTP/1: pages that are asked for and never read.
+    /// HTTP/1: pages that are requested and never read.
     UnreadPages,
 }
 
-/// Callers at work until they are dropped.
+/// Callers that run until they are dropped.
 pub struct Abusers {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -88,7 +88,7 @@ pub struct Abusers {
 }
 
 impl Abusers {
-    /// So many connections of each kind, on a thread of their own.
+    /// Starts so many connections of each kind, on a thread of their own.
     pub fn start(addr: SocketAddr, kinds: &[Abuse], each: usize) -> Self {
         let (end, ended) = oneshot::channel();
         let turns = Arc::new(AtomicU64::new(0));
@@ -101,14 +101,14 @@ impl Abusers {
                         tokio::spawn(go_on(addr, kind, Arc::clone(&counted)));
                     }
                 }
-                // What is told is only the end.
+                // The only message is the end.
                 let _ = ended.await;
             });
         });
         Self { end: Some(end), thread: Some(thread), turns }
     }
 
-    /// How often one of them began anew.
+    /// The number of times that one of them started again.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -128,13 +128,13 @@ async fn go_on(addr: SocketAddr, kind: Abuse, turns: Arc<AtomicU64>) {
     loop {
         again.tick().await;
         let Ok(stream) = TcpStream::connect(addr).await else { continue };
-        // How a turn ends is the service's concern.
+        // A turn may end in any way.
         let _ = timeout(PATIENCE, turn(kind, stream)).await;
         turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Ends when the connection does, or after the last byte.
+/// Returns when the connection ends, or after the last byte.
 async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
     let reads = !matches!(kind, Abuse::SlowReader | Abuse::UnreadPages);
     let (read, write) = stream.into_split();
@@ -167,7 +167,7 @@ async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Ends with the connection.
+/// Returns when the connection ends.
 async fn discard(mut read: OwnedReadHalf) {
     let mut bytes = [0; 1 << 10];
     while read.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
@@ -178,7 +178,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a call, each spelt out: nothing is in the table that they could refer to.
+/// The headers of a call as literals: the dynamic table is empty.
 fn head(stream: u32) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let mut block = vec![0x83, 0x86, 0x04];
@@ -190,12 +190,12 @@ fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block)
 }
 
-/// Stream ids of callers: odd.
+/// Odd stream ids, as clients use.
 fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|number| 2 * number + 1)
 }
 
-/// Literals that are not indexed, and end where the frame does: "x-abuse" and 1,012 letters.
+/// Literals without indexing, complete within the frame: "x-abuse" and 1,012 letters.
 fn literals(count: usize) -> Vec<u8> {
     let mut literal = b"\0\x07x-abuse\x7f\xf5\x06".to_vec();
     literal.resize(1 << 10, b'a');
@@ -213,7 +213,7 @@ async fn endless_headers(mut write: OwnedWriteHalf, part: &[u8]) -> io::Result<(
     }
 }
 
-/// As many of a frame as are taken.
+/// Writes a frame as often as it is accepted.
 async fn again_and_again(mut write: OwnedWriteHalf, frame: &[u8]) -> io::Result<()> {
     write.write_all(HELLO).await?;
     let many = frame.repeat(1_000);
@@ -229,7 +229,7 @@ async fn resets(mut write: OwnedWriteHalf) -> io::Result<()> {
     let mut calls = streams(10_000).map(taken_back);
     loop {
         pace.tick().await;
-        // All in one write, so that they are taken back before anybody has looked at them.
+        // All in one write, so that they are reset before the service has read them.
         let some: Vec<u8> = calls.by_ref().take(100).flatten().collect();
         if some.is_empty() {
             return Ok(());
@@ -245,7 +245,7 @@ async fn slow_reader(mut write: OwnedWriteHalf) -> io::Result<()> {
         write.write_all(&head(stream)).await?;
         write.write_all(&frame(DATA, END_STREAM, stream, &message)).await?;
     }
-    // A little now and then, or nothing would tell that the connection is gone.
+    // A few bytes now and then, to detect a closed connection.
     let mut pace = interval(PACE);
     loop {
         pace.tick().await;
@@ -285,7 +285,7 @@ async fn huge_messages(mut write: OwnedWriteHalf) -> io::Result<()> {
     Ok(())
 }
 
-/// HTTP/1 of which more and more comes.
+/// HTTP/1 with ever more bytes.
 async fn trickle(mut write: OwnedWriteHalf, begin: &[u8]) -> io::Result<()> {
     write.write_all(begin).await?;
     let part = vec![b'a'; 8 << 10];
@@ -310,8 +310,8 @@ async fn unread_pages(mut write: OwnedWriteHalf) -> io::Result<()> {
 pub async fn closes_after(addr: SocketAddr, bytes: &[u8], within: Duration) {
     let mut stream = TcpStream::connect(addr).await.expect("the service listens");
     stream.write_all(bytes).await.expect("bytes can be sent");
-    let mut said = vec![];
-    let end = timeout(within, stream.read_to_end(&mut said)).await;
+    let mut printed = vec![];
+    let end = timeout(within, stream.read_to_end(&mut printed)).await;
     // Closed, or reset.
     assert!(end.is_ok(), "still open after {within:?}");
 }

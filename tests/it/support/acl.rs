@@ -1,4 +1,4 @@
-//! Users of a server, what they may, and passwords that change while it runs.
+//! Users of a server, their permissions, and passwords that change while it runs.
 
 use super::resp::{Connection, Reply};
 use super::servers::RedisServer;
@@ -18,8 +18,8 @@ impl User {
 }
 
 impl RedisServer {
-    /// Makes a user who may do what `rules` say, in the words of `ACL SETUSER`: `~* -@all +get`.
-    /// Who names no user may still do everything.
+    /// Creates a user with the permissions in `rules`, in the syntax of `ACL SETUSER`: `~* -@all
+    /// +get`. Clients without a user name still have all permissions.
     ///
     /// # Panics
     /// When the server refuses the rules.
@@ -31,7 +31,7 @@ impl RedisServer {
         assert_eq!(reply, Reply::Status("OK".to_owned()), "{rules}");
     }
 
-    /// From here on another password alone opens new connections; those that are open stay, until
+    /// Changes the password for new connections; open ones stay, until
     /// [`RedisServer::end_connections_of`].
     ///
     /// # Panics
@@ -43,7 +43,7 @@ impl RedisServer {
         password.clone_into(&mut user.password);
     }
 
-    /// Ends a user's connections; answers how many there were.
+    /// Closes a user's connections; returns their number.
     pub fn end_connections_of(&self, user: &User) -> u64 {
         self.command(&["CLIENT", "KILL", "USER", &user.name]).into_count()
     }

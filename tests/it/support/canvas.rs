@@ -1,4 +1,4 @@
-//! What drawings have in common: ink, colours and labels.
+//! Common parts of drawings: ink, colours and labels.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -6,10 +6,10 @@ use plotters::prelude::*;
 /// Text.
 pub const INK: RGBColor = RGBColor(50, 50, 50);
 
-/// Frames, and what is behind what matters.
+/// Frames, and parts in the background.
 pub const PALE: RGBColor = RGBColor(215, 215, 215);
 
-/// Of one series after the other.
+/// The colours of series, in order.
 pub const COLOURS: [RGBColor; 8] = [
     RGBColor(38, 110, 160),
     RGBColor(205, 90, 60),

@@ -1,15 +1,12 @@
-//! Golden cases: files of many cases, each a name, a text that is given and exactly what is said
-//! about it. `tests/golden/FOLDER/AREA.cases` has them as
+//! Golden cases: files of many cases, each with a name, an input and the exact expected output.
+//! `tests/golden/FOLDER/AREA.cases` has the format
 //!
 //! ```text
-//! === NAME
-//! what is given
-//! --- says
-//! what is said about it
+//! === NAME the input --- says the expected output
 //! ```
 //!
-//! with a blank line between two. `GOLDEN=write` in the environment writes what is said anew, for a
-//! reader to judge the difference.
+//! with a blank line between two cases. `GOLDEN=write` in the environment rewrites the expected
+//! outputs, for a review of the difference.
 
 use std::fmt::Write;
 use std::fs;
@@ -31,24 +28,24 @@ pub fn of_folder(folder: &str) -> Vec<Case> {
     files(folder).iter().flat_map(|file| parse(&fs::read_to_string(file).unwrap())).collect()
 }
 
-/// One of them.
+/// The case with this name.
 pub fn find(folder: &str, name: &str) -> Case {
     let mut all = of_folder(folder).into_iter();
     all.find(|case| case.name == name).unwrap_or_else(|| panic!("{folder} has no case {name}"))
 }
 
-/// Fails with every case about which `say` says anything else than the file has.
+/// Fails with every case for which the output of `say` differs from the file.
 pub fn check(folder: &str, say: impl Fn(&Case) -> String) {
     let write = std::env::var_os("GOLDEN").is_some_and(|value| value == "write");
     let mut differences = String::new();
     for file in files(folder) {
         let mut cases = parse(&fs::read_to_string(&file).unwrap());
         for case in &mut cases {
-            let said = say(case);
-            if !write && said != case.expected {
-                writeln!(differences, "{} says now:\n{said}", case.name).unwrap();
+            let printed = say(case);
+            if !write && printed != case.expected {
+                writeln!(differences, "{} says now:\n{printed}", case.name).unwrap();
             }
-            case.expected = said;
+            case.expected = printed;
         }
         if write {
             fs::write(&file, text(&cases)).unwrap();

@@ -1,5 +1,5 @@
-//! Those who call the service: clients of the generated code, requests that read as sentences, and
-//! a service with limits files of its own.
+//! Clients of the service: generated clients, requests that read as sentences, and a service with
+//! limits files of its own.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,10 +23,10 @@ use tonic_reflection::pb::v1 as reflection;
 use super::servers::free_port;
 use super::tidegate::Tidegate;
 
-/// For one call; a service that does not answer in it fails the test.
+/// The deadline of one call; a service that takes longer fails the test.
 const CALL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// A running service over limits files in a folder of its own.
+/// A running service with limits files in a folder of its own.
 pub struct Served {
     /// The process.
     pub tidegate: Tidegate,
@@ -39,12 +39,12 @@ impl Served {
         Self::with(&[yaml], &[])
     }
 
-    /// Serves a folder with a file for each of `yamls`, with arguments besides `--limits`.
+    /// Serves a folder with a file for each of `yamls`, with further arguments.
     pub fn with(yamls: &[&str], args: &[&str]) -> Self {
         Self::with_port(0, yamls, args)
     }
 
-    /// The same on a port for gRPC that [`Served::serve_again`] can have again.
+    /// The same on a gRPC port that [`Served::serve_again`] can reuse.
     pub fn on_lasting_port(yamls: &[&str], args: &[&str]) -> Self {
         Self::with_port(free_port(), yamls, args)
     }
@@ -56,7 +56,7 @@ impl Served {
         Self { tidegate: Tidegate::serve_on((Ipv4Addr::LOCALHOST, port).into(), &args), folder }
     }
 
-    /// Starts the service again where its callers look for it, with other arguments.
+    /// Starts the service again on the same address, with other arguments.
     pub fn serve_again(&mut self, args: &[&str]) {
         let path = self.folder.path().to_str().expect("a folder for temporary files is UTF-8");
         let args = [&["--limits", path], args].concat();
@@ -64,12 +64,12 @@ impl Served {
         self.tidegate = Tidegate::serve_on(self.tidegate.grpc, &args);
     }
 
-    /// Where the limits files are.
+    /// The folder of the limits files.
     pub fn limits(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A connection of its own.
+    /// A new connection.
     pub async fn caller(&self) -> Caller {
         Caller::of(self.tidegate.grpc).await
     }
@@ -97,18 +97,18 @@ impl Caller {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// When the address does not accept connections.
     pub async fn of(addr: SocketAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{addr}")).expect("an address");
         Self(endpoint.timeout(CALL_DEADLINE).connect().await.expect("the service listens"))
     }
 
-    /// Calls over a connection that is made elsewhere.
+    /// Calls over an existing connection.
     pub const fn over(channel: Channel) -> Self {
         Self(channel)
     }
 
-    /// The connection, for calls that no generated client would make.
+    /// The connection, for calls that no generated client supports.
     pub fn channel(&self) -> Channel {
         self.0.clone()
     }
@@ -136,17 +136,17 @@ impl Caller {
         self.check(request).await.expect("a decision").decision() == api::Decision::Allowed
     }
 
-    /// Hits left of the only limit that a request meets.
+    /// The remaining hits of the only limit that a request matches.
     ///
     /// # Panics
-    /// When there is no answer, or it is about more or fewer limits than one.
+    /// When there is no answer, or it has more or fewer limits than one.
     pub async fn remaining(&self, request: &Request) -> u64 {
         let statuses = self.quota(request).await.expect("a quota").statuses;
         assert_eq!(statuses.len(), 1, "{statuses:?}");
         statuses[0].remaining
     }
 
-    /// The health of a service as the protocol's enum names it.
+    /// The health of a service as the name of the protocol's enum.
     pub async fn health(&self, service: &str) -> Result<HealthCheckResponse, Status> {
         let mut client = HealthClient::new(self.channel());
         let request = HealthCheckRequest { service: service.to_owned() };
@@ -195,8 +195,8 @@ impl Caller {
     }
 }
 
-/// A request, as either service would be sent it:
-/// `request("edge").about("user_id", "42").and("path", "/login").taking(2)`.
+/// A request for either service: `request("edge").about("user_id", "42").and("path",
+/// "/login").taking(2)`.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     domain: String,
@@ -219,43 +219,43 @@ pub fn request(domain: impl Into<String>) -> Request {
 }
 
 impl Request {
-    /// One more descriptor, of one entry.
+    /// Adds a descriptor with one entry.
     pub fn about(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.about_nothing().and(key, value)
     }
 
-    /// One more descriptor, without entries.
+    /// Adds a descriptor without entries.
     pub fn about_nothing(mut self) -> Self {
         self.descriptors.push(Descriptor::default());
         self
     }
 
-    /// One more entry of the last descriptor.
+    /// Adds an entry to the last descriptor.
     pub fn and(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.last().entries.push((key.into(), value.into()));
         self
     }
 
-    /// The hits of the last descriptor alone.
+    /// Sets the hits of the last descriptor.
     pub fn taking(mut self, hits: u64) -> Self {
         self.last().hits = Some(hits);
         self
     }
 
-    /// The hits of every descriptor that names none.
+    /// Sets the hits of every descriptor that names none.
     pub fn each_taking(mut self, hits: u32) -> Self {
         self.hits = hits;
         self
     }
 
-    /// Gives hits back: in Envoy's words those of the last descriptor, else those of all.
+    /// Gives hits back: for Envoy those of the last descriptor, otherwise those of all.
     pub fn giving_back(mut self) -> Self {
         self.refund = true;
         self.last().refund = true;
         self
     }
 
-    /// A limit of the last descriptor's own: `requests` a unit, by the unit's number.
+    /// Sets an override for the last descriptor: `requests` per unit, by the unit's number.
     pub fn limited_to(mut self, requests: u32, unit: i32) -> Self {
         let limit =
             parts::RateLimitOverride { requests_per_unit: requests, unit, unit_multiplier: None };
@@ -263,7 +263,7 @@ impl Request {
         self
     }
 
-    /// So many of the override's units are its period.
+    /// Sets the number of units in the override's period.
     pub fn every(mut self, units: u32) -> Self {
         self.last().limit.as_mut().expect("an override").unit_multiplier = Some(units);
         self
@@ -320,7 +320,7 @@ impl Descriptor {
     }
 }
 
-/// What the HTTP port answered.
+/// The response of the HTTP port.
 #[derive(Debug)]
 pub struct Page {
     pub status: u16,
@@ -330,15 +330,15 @@ pub struct Page {
 }
 
 impl Page {
-    /// Asks for `path`.
+    /// Requests `path`.
     ///
     /// # Panics
-    /// When the answer is not HTTP.
+    /// When the response is not HTTP.
     pub fn get(addr: SocketAddr, path: &str) -> Self {
         Self::get_by("HTTP/1.1", addr, path)
     }
 
-    /// Asks for `path` in this version: an answer in HTTP/1.0 comes in one piece.
+    /// Requests `path` with this HTTP version: a response in HTTP/1.0 comes in one piece.
     ///
     /// # Panics
     /// As [`Page::get`].
@@ -350,29 +350,29 @@ impl Page {
     /// Posts `body` to `path`.
     ///
     /// # Panics
-    /// When the answer is not HTTP.
+    /// When the response is not HTTP.
     pub fn post(addr: SocketAddr, path: &str, body: &str) -> Self {
         Self::post_with(addr, path, "", body)
     }
 
-    /// Posts `body` to `path` with more lines of headers.
+    /// Posts `body` to `path` with further header lines.
     ///
     /// # Panics
-    /// When the answer is not HTTP.
+    /// When the response is not HTTP.
     pub fn post_with(addr: SocketAddr, path: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
         let head = format!("POST {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
         Self::ask(addr, &format!("{head}{headers}Content-Length: {length}\r\n\r\n{body}"))
     }
 
-    /// Sends a request as it stands here.
+    /// Sends a request verbatim.
     ///
     /// # Panics
-    /// When the answer is not HTTP.
+    /// When the response is not HTTP.
     pub fn ask(addr: SocketAddr, request: &str) -> Self {
         let mut stream = TcpStream::connect(addr).expect("the HTTP port listens");
         stream.set_read_timeout(Some(CALL_DEADLINE)).expect("a deadline can be set");
-        // A server that refuses a request need not read it to its end.
+        // A server that refuses a request need not read it completely.
         let _ = stream.write_all(request.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);

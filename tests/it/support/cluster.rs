@@ -1,10 +1,10 @@
-//! A Redis Cluster of real servers: three masters, and a replica of each unless a test needs none.
+//! A Redis Cluster of real servers: three masters, each with a replica unless a test needs none.
 //!
 //! Nodes 0, 1 and 2 start as the masters of the slots in three equal parts, nodes 3, 4 and 5 as
-//! their replicas in that order. After a failover or a migration only [`Cluster::master_of`] knows.
+//! their replicas in that order. After a failover or a migration use [`Cluster::master_of`].
 //!
-//! It is formed over RESP, while a master waits anyway: for 2 s from its first look at the cluster
-//! it takes no writes (`CLUSTER_WRITABLE_DELAY`). No setting shortens that.
+//! The cluster is formed over RESP, during a time that passes anyway: a master refuses writes for 2
+//! s after it first sees the cluster (`CLUSTER_WRITABLE_DELAY`). No setting shortens that.
 
 pub mod migration;
 pub mod reshard;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::process;
 use super::servers::{Launch, RedisServer, Reply, Version};
 
-/// From the first node's start until all agree.
+/// The deadline from the first node's start until all agree.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Masters, each with one replica or none.
@@ -36,7 +36,7 @@ pub struct Cluster {
 
 struct Node {
     server: RedisServer,
-    /// What the cluster calls it.
+    /// Its node id.
     id: String,
     state: State,
 }
@@ -48,7 +48,7 @@ enum State {
     Killed,
 }
 
-/// Slots of one master, as a node sees them.
+/// Slots of one master, in the view of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Range {
     first: u64,
@@ -85,7 +85,7 @@ impl Cluster {
         cluster
     }
 
-    /// All nodes in the form that clients read: the first as the host, the others behind it.
+    /// The URL of all nodes: the first as the host, the others as parameters.
     pub fn url(&self) -> String {
         let mut addresses = self.addresses().into_iter();
         let first = addresses.next().expect("six nodes");
@@ -93,17 +93,17 @@ impl Cluster {
         format!("redis-cluster://{first}?{}", others.join("&"))
     }
 
-    /// Where each node listens.
+    /// The address of each node.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.server.addr()).collect()
     }
 
-    /// One node, for what only a server can tell.
+    /// One node as a server.
     pub fn server(&self, node: usize) -> &RedisServer {
         &self.nodes[node].server
     }
 
-    /// Sends one command to a node, which may answer that another has the slot.
+    /// Sends one command to a node, which may redirect to the owner of the slot.
     ///
     /// # Panics
     /// When no reply comes in time.
@@ -117,10 +117,10 @@ impl Cluster {
         u16::try_from(slot.into_count()).expect("a slot")
     }
 
-    /// The node that has a slot, as the first that runs sees it.
+    /// The owner of a slot in the view of the first running node.
     ///
     /// # Panics
-    /// When nobody has it.
+    /// When there is none.
     pub fn master_of(&self, slot: u16) -> usize {
         let (view, slot) = (self.view(self.running()[0]), u64::from(slot));
         let range = view.iter().find(|range| (range.first..=range.last).contains(&slot));
@@ -128,32 +128,32 @@ impl Cluster {
         self.node_of(&range.ids[0])
     }
 
-    /// Ends a node with SIGKILL; what it stored is lost with it.
+    /// Kills a node with SIGKILL; its data is lost.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].server.stop();
         self.nodes[node].state = State::Killed;
     }
 
-    /// Stops a node with SIGSTOP: it keeps its connections and says nothing.
+    /// Pauses a node with SIGSTOP: it keeps its connections and does not respond.
     pub fn pause(&mut self, node: usize) {
         self.nodes[node].server.pause();
         self.nodes[node].state = State::Paused;
     }
 
-    /// Goes on with a node after [`Cluster::pause`].
+    /// Resumes a node after [`Cluster::pause`].
     pub fn resume(&mut self, node: usize) {
         self.nodes[node].server.resume();
         self.nodes[node].state = State::Running;
     }
 
-    /// Starts a killed node again, empty and on its port, as the member that it was.
+    /// Restarts a killed node, empty, on its port and with its node id.
     pub fn restart(&mut self, node: usize) {
         self.nodes[node].server.restart();
         self.nodes[node].state = State::Running;
     }
 
-    /// Waits until a replica has the slots of `lost` in the eyes of all nodes that run, and the
-    /// cluster is well there; answers which.
+    /// Waits until a replica owns the slots of `lost` in the view of all running nodes, and the
+    /// cluster is healthy; returns the replica.
     ///
     /// # Panics
     /// When that takes longer than `deadline`.
@@ -175,8 +175,8 @@ impl Cluster {
             .unwrap_or_else(|| panic!("node {lost} was not replaced in time: {self:?}"))
     }
 
-    /// Waits until every node runs, agrees and is linked, as after the start; after a killed node
-    /// came back.
+    /// Waits until every node runs, agrees and is linked, as after the start; used after a killed
+    /// node is restarted.
     ///
     /// # Panics
     /// When that takes longer than `deadline`.
@@ -190,7 +190,7 @@ impl Cluster {
         assert_eq!(reply, Reply::Status("OK".to_owned()), "{args:?} to node {node}");
     }
 
-    /// Every node meets every other, which is faster than what they tell each other.
+    /// Every node meets every other, which is faster than gossip.
     fn meet(&self) {
         for node in 0..self.nodes.len() {
             for other in self.nodes.iter().skip(node + 1) {
@@ -204,7 +204,7 @@ impl Cluster {
         for (shard, (first, last)) in
             [(0, 5_460), (5_461, 10_922), (10_923, SLOTS - 1)].into_iter().enumerate()
         {
-            // Redis 6.2 knows no ADDSLOTSRANGE.
+            // Redis 6.2 has no ADDSLOTSRANGE.
             let slots: Vec<_> = (first..=last).map(|slot| slot.to_string()).collect();
             let command = ["CLUSTER", "ADDSLOTS"].into_iter();
             let command: Vec<_> = command.chain(slots.iter().map(String::as_str)).collect();
@@ -258,7 +258,7 @@ impl Cluster {
         self.nodes.iter().position(|node| node.id == id).expect("a node of this cluster")
     }
 
-    /// Who has which slots in the eyes of a node, in order.
+    /// The owners of all slots in the view of a node, in order.
     fn view(&self, node: usize) -> Vec<Range> {
         let ranges = self.command(node, &["CLUSTER", "SLOTS"]).into_array();
         let range = |range: Reply| {
@@ -299,9 +299,9 @@ fn start_nodes(version: Version, count: usize) -> Vec<Node> {
     let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT_MS]
         .into_iter()
         .chain(["--cluster-require-full-coverage", "no", "--cluster-announce-ip", "127.0.0.1"])
-        // However long the master was away, its replica may take its place.
+        // A replica may take over however long the master was away.
         .chain(["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"])
-        // A replica is named to clients once its master has sent it something.
+        // A replica is listed for clients once its master has sent it data.
         .chain(["--repl-ping-replica-period", "1"])
         .collect::<Vec<_>>();
     let ports: &[_] = if version == Version::Redis62 { &[] } else { &["--cluster-port"] };

@@ -1,4 +1,4 @@
-//! What receives traces: the collector's side of OTLP over gRPC, on a thread of its own until the
+//! A receiver of traces: the collector's side of OTLP over gRPC, on a thread of its own until the
 //! value is dropped.
 
 use std::convert::Infallible;
@@ -27,12 +27,12 @@ use tonic::{Request, Response, Status};
 use super::process::wait_until;
 use super::tls::Certificates;
 
-/// For spans that are on their way.
+/// The deadline for spans to arrive.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running collector.
 pub struct Collector {
-    /// What `--otlp-endpoint` takes.
+    /// The value of `--otlp-endpoint`.
     pub url: String,
     received: Arc<Mutex<Vec<Span>>>,
     /// Dropped with the value, which ends the thread.
@@ -43,12 +43,12 @@ pub struct Collector {
 #[derive(Clone, Debug)]
 pub struct Span {
     pub span: otlp::Span,
-    /// What is told of the process that sent it.
+    /// The attributes of the sending process.
     pub process: Vec<KeyValue>,
 }
 
 impl Span {
-    /// An attribute as text: a list's parts with commas between.
+    /// An attribute as text: a list's elements separated by commas.
     ///
     /// # Panics
     /// When it has none of this name.
@@ -61,12 +61,12 @@ impl Span {
         attribute(&self.process, name)
     }
 
-    /// The trace that it is part of, as `traceparent` spells it.
+    /// Its trace id, as in `traceparent`.
     pub fn trace_id(&self) -> String {
         hex(&self.span.trace_id)
     }
 
-    /// The span above it; empty for a root.
+    /// The id of its parent; empty for a root.
     pub fn parent_id(&self) -> String {
         hex(&self.span.parent_span_id)
     }
@@ -82,12 +82,12 @@ impl Span {
 }
 
 impl Collector {
-    /// One that takes whatever comes.
+    /// A collector that accepts everything.
     pub fn start() -> Self {
         Self::start_with(Server::builder(), "http", true)
     }
 
-    /// The same by TLS, as the server of `made`.
+    /// The same with TLS, with the server certificate of `made`.
     pub fn start_tls(made: &Certificates) -> Self {
         let [certificate, key] =
             ["server.pem", "server.key"].map(|name| fs::read(made.file(name)).expect("a file"));
@@ -95,7 +95,7 @@ impl Collector {
         Self::start_with(Server::builder().tls_config(tls).expect("they fit"), "https", true)
     }
 
-    /// One that takes messages and never answers.
+    /// A collector that accepts messages and never answers.
     pub fn that_hangs() -> Self {
         Self::start_with(Server::builder(), "http", false)
     }
@@ -123,7 +123,7 @@ impl Collector {
         Self { url, received, _running: running }
     }
 
-    /// What has come so far.
+    /// The spans received so far.
     pub fn spans(&self) -> Vec<Span> {
         self.received.lock().unwrap().clone()
     }
@@ -131,7 +131,7 @@ impl Collector {
     /// The same, once there are so many.
     ///
     /// # Panics
-    /// When they do not come in time.
+    /// When they do not arrive in time.
     pub fn wait_for(&self, count: usize) -> Vec<Span> {
         let all = || Some(self.spans()).filter(|spans| spans.len() >= count);
         wait_until(DEADLINE, all).unwrap_or_else(|| panic!("{count} spans: {:?}", self.spans()))

@@ -1,7 +1,8 @@
-//! A real Envoy as a value: in front of an upstream that echoes, and asking Tidegate first.
+//! A real Envoy as a value: in front of an upstream that echoes, with Tidegate as its rate limit
+//! service.
 //!
-//! The program is that of `tests/tools/install-servers`. It takes free ports by itself and writes
-//! the admin's to a file; its folder holds its configuration and its log.
+//! The program is installed by `tests/tools/install-servers`. It picks free ports and writes the
+//! admin port to a file; its folder has its configuration and its log.
 
 mod config;
 
@@ -18,17 +19,17 @@ use tempfile::TempDir;
 pub use config::Config;
 
 use super::process;
-use super::web::{CounterRequest, Web};
+use super::web::{Web, WebRequest};
 
-/// From the start of Envoy to its listeners, on a busy machine.
+/// The deadline from the start of Envoy to its listeners, on a busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// For something that Envoy counts to come true.
+/// The deadline for a counter to reach a value.
 const STAT_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running Envoy, killed on drop.
 pub struct Envoy {
-    /// Where it serves.
+    /// The address of its first listener.
     pub addr: SocketAddr,
     admin: Web,
     web: Web,
@@ -49,7 +50,7 @@ impl Envoy {
         Self::of_file(&path, folder).await
     }
 
-    /// Starts an Envoy with a configuration file, whose first listener it speaks to.
+    /// Starts an Envoy with a configuration file and uses its first listener.
     ///
     /// # Panics
     /// As [`Envoy::start`].
@@ -70,7 +71,7 @@ impl Envoy {
     }
 
     /// A request to it, over HTTP/1.1.
-    pub fn get(&self, path: &str) -> CounterRequest {
+    pub fn get(&self, path: &str) -> WebRequest {
         self.web.get(path)
     }
 
@@ -79,7 +80,7 @@ impl Envoy {
         Web::http2_on(self.addr)
     }
 
-    /// One of its counters and gauges; 0 if it does not know it yet.
+    /// One of its counters or gauges; 0 if it does not exist yet.
     ///
     /// # Panics
     /// When the admin port does not answer.
@@ -87,7 +88,7 @@ impl Envoy {
         stat(&self.admin, name).await
     }
 
-    /// Waits until one of its counters or gauges is at least so high.
+    /// Waits until one of its counters or gauges is at least `least`.
     ///
     /// # Panics
     /// When it is not in time.
@@ -100,7 +101,7 @@ impl Envoy {
         assert!(reached.await.is_some(), "{name} is {seen}, not {least}");
     }
 
-    /// What it wrote: its own log, and the access log of a configuration that has one there.
+    /// Its output: its own log, and the access log if the configuration writes one there.
     pub fn log(&self) -> String {
         log(self.folder.path())
     }
@@ -121,7 +122,7 @@ fn spawn(config: &Path, folder: &Path) -> Child {
     let program = program.to_str().expect("the checkout's path is UTF-8");
     let log = File::create(folder.join("log")).expect("the folder is writable");
     let mut command: Command = process::bound_to_this_process(program);
-    // Without hot restart there is no shared memory that several Envoys could meet in.
+    // Without hot restart there is no shared memory in which several Envoys could collide.
     command.args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"]);
     command.arg("--config-path").arg(config);
     command.arg("--admin-address-path").arg(folder.join("admin"));
@@ -136,7 +137,7 @@ async fn ready(folder: &Path) -> Option<(SocketAddr, SocketAddr)> {
     if web.get("/ready").try_send().await?.status != 200 {
         return None;
     }
-    // A line for each: `name::address`.
+    // One line each: `name::address`.
     let listeners = web.get("/listeners").try_send().await?.body;
     let address = listeners.lines().next()?.split_once("::")?.1;
     Some((admin, address.parse().ok()?))

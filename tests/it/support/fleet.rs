@@ -1,7 +1,7 @@
-//! A client of several replicas that does what gRPC asks of clients: it sends only to those whose
-//! health it sees, connects anew after GOAWAY, and sends a request elsewhere that was never sent.
+//! A client of several replicas that behaves as gRPC requires: it sends only to replicas that
+//! report healthy, reconnects after GOAWAY, and retries a request elsewhere if it was never sent.
 //!
-//! A request that a replica took and did not answer is lost, and told.
+//! A request that a replica took and did not answer is lost, and reported.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -28,34 +28,34 @@ use super::process;
 const CHECK: &str = "/tidegate.v1.RateLimitService/CheckRateLimit";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// How often requests that are due are sent, and replicas without a connection are tried.
+/// The interval at which due requests are sent, and missing connections are retried.
 const TICK: Duration = Duration::from_millis(1);
 const RECONNECT: Duration = Duration::from_millis(10);
 
 /// Room for all the answers that a busy machine reads at once.
 const WINDOW: u32 = 1 << 24;
 
-/// For one request, with all its ways.
+/// The deadline of one request, including retries.
 const CALL_DEADLINE: Duration = Duration::from_secs(20);
 
-type Lane = SendRequest<Bytes>;
+type Sender = SendRequest<Bytes>;
 type Members = Arc<Shared>;
 
 #[derive(Default)]
 struct Shared {
     members: Mutex<Vec<Member>>,
-    /// A member has a connection again.
+    /// Notified when a member has a connection again.
     joined: Notify,
 }
 
 struct Member {
     addr: SocketAddr,
-    /// While it is healthy.
-    lane: Option<Lane>,
+    /// `Some` while it is healthy.
+    sender: Option<Sender>,
     connections: usize,
 }
 
-/// A steady load over replicas that come and go.
+/// A steady load on replicas that come and go.
 pub struct Fleet {
     members: Members,
     join: mpsc::UnboundedSender<SocketAddr>,
@@ -63,17 +63,17 @@ pub struct Fleet {
     thread: Option<JoinHandle<Tally>>,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Requests that were answered.
+    /// Answered requests.
     pub answered: u64,
-    /// What happened to the others.
+    /// The errors of the others.
     pub lost: Vec<String>,
 }
 
 impl Fleet {
-    /// Sends `request` so many times a second, once there is a replica.
+    /// Sends `request` at this rate, once there is a replica.
     pub fn start(rate_per_second: u32, request: &Request) -> Self {
         let members = Members::default();
         let (join, joining) = mpsc::unbounded_channel();
@@ -87,7 +87,7 @@ impl Fleet {
         Self { members, join, end: Some(end), thread: Some(thread) }
     }
 
-    /// Sends to this replica too; returns once it gets requests.
+    /// Adds this replica; returns once it receives requests.
     ///
     /// # Panics
     /// When it does not become healthy.
@@ -95,18 +95,18 @@ impl Fleet {
         self.join.send(addr).expect("the load runs");
         let in_use = || {
             let members = self.members.members.lock().unwrap();
-            members.iter().find(|member| member.addr == addr && member.lane.is_some()).map(drop)
+            members.iter().find(|member| member.addr == addr && member.sender.is_some()).map(drop)
         };
         process::wait_until(CALL_DEADLINE, in_use).expect("a replica that joins is healthy");
     }
 
-    /// How many connections there were to a replica.
+    /// The number of connections to a replica so far.
     pub fn connections(&self, addr: SocketAddr) -> usize {
         let members = self.members.members.lock().unwrap();
         members.iter().find(|member| member.addr == addr).map_or(0, |member| member.connections)
     }
 
-    /// Sends no more, and waits for all answers.
+    /// Stops sending, and waits for all answers.
     ///
     /// # Panics
     /// When the load itself failed.
@@ -131,7 +131,7 @@ async fn run(
         tokio::select! {
             _ = &mut ended => break,
             Some(addr) = joining.recv() => {
-                members.members.lock().unwrap().push(Member { addr, lane: None, connections: 0 });
+                members.members.lock().unwrap().push(Member { addr, sender: None, connections: 0 });
                 tokio::spawn(keep(Arc::clone(&members), addr));
             }
             Some(answered) = calls.join_next() => tally.add(answered.expect("no call panics")),
@@ -158,8 +158,8 @@ impl Tally {
         }
     }
 
-    /// Fails where a request is lost, or was taken more than once by the service, which `taken`
-    /// so many.
+    /// Fails if a request is lost, or if the service took more requests (`taken`) than were
+    /// answered.
     ///
     /// # Panics
     /// Then.
@@ -170,13 +170,13 @@ impl Tally {
     }
 }
 
-/// Keeps a connection to a replica, and uses it while the replica says that it is healthy.
+/// Keeps a connection to a replica, and uses it while the replica reports healthy.
 async fn keep(members: Members, addr: SocketAddr) {
-    let set = |lane: Option<Lane>| {
+    let set = |sender: Option<Sender>| {
         let mut list = members.members.lock().unwrap();
         let member = list.iter_mut().find(|member| member.addr == addr).expect("it joined");
-        member.connections += usize::from(lane.is_some() && member.lane.is_none());
-        member.lane = lane;
+        member.connections += usize::from(sender.is_some() && member.sender.is_none());
+        member.sender = sender;
         members.joined.notify_waiters();
     };
     let mut tries = interval(RECONNECT);
@@ -184,7 +184,7 @@ async fn keep(members: Members, addr: SocketAddr) {
     loop {
         tries.tick().await;
         let Ok(stream) = TcpStream::connect(addr).await else { continue };
-        let Ok((lane, connection)) = h2::client::Builder::new()
+        let Ok((sender, connection)) = h2::client::Builder::new()
             .initial_connection_window_size(WINDOW)
             .handshake(stream)
             .await
@@ -193,15 +193,15 @@ async fn keep(members: Members, addr: SocketAddr) {
         };
         let mut connection = tokio::spawn(connection);
         let watching = async {
-            let mut events = watch(lane.clone()).await?;
+            let mut events = watch(sender.clone()).await?;
             while let Some(serving) = event(&mut events).await {
-                set(serving.then(|| lane.clone()));
+                set(serving.then(|| sender.clone()));
             }
             Some(())
         };
         tokio::select! {
             _ = watching => {}
-            () = gone(lane.clone()) => {}
+            () = closed(sender.clone()) => {}
             _ = &mut connection => {}
         }
         set(None);
@@ -209,17 +209,17 @@ async fn keep(members: Members, addr: SocketAddr) {
     }
 }
 
-/// Ends when the connection takes no more requests.
-async fn gone(mut lane: Lane) {
+/// Returns when the connection accepts no more requests.
+async fn closed(mut sender: Sender) {
     let mut looks = interval(TICK);
-    while poll_fn(|context| lane.poll_ready(context)).await.is_ok() {
+    while poll_fn(|context| sender.poll_ready(context)).await.is_ok() {
         looks.tick().await;
     }
 }
 
-async fn watch(lane: Lane) -> Option<RecvStream> {
-    let asked = framed(&HealthCheckRequest { service: String::new() });
-    Some(begin(lane, WATCH, asked).await?.await.ok()?.into_body())
+async fn watch(sender: Sender) -> Option<RecvStream> {
+    let message = framed(&HealthCheckRequest { service: String::new() });
+    Some(begin(sender, WATCH, message).await?.await.ok()?.into_body())
 }
 
 /// The next event of a watch: whether the replica serves.
@@ -233,20 +233,20 @@ async fn event(events: &mut RecvStream) -> Option<bool> {
 async fn send(members: Members, message: Bytes) -> Result<(), String> {
     let ways = async {
         loop {
-            // Before the look, so that none is missed.
+            // Before the check, so that no notification is missed.
             let joined = members.joined.notified();
             let lanes: Vec<_> = members
                 .members
                 .lock()
                 .unwrap()
                 .iter()
-                .filter_map(|member| member.lane.clone())
+                .filter_map(|member| member.sender.clone())
                 .collect();
             let first = fastrand::usize(..lanes.len().max(1));
             for at in 0..lanes.len() {
-                let lane = lanes[(first + at) % lanes.len()].clone();
+                let sender = lanes[(first + at) % lanes.len()].clone();
                 // Never sent, or never taken: the next replica may take it.
-                let Some(response) = begin(lane, CHECK, message.clone()).await else { continue };
+                let Some(response) = begin(sender, CHECK, message.clone()).await else { continue };
                 match response.await {
                     Ok(response) => return finish(response).await,
                     Err(error) if was_never_taken(&error) => {}
@@ -259,20 +259,20 @@ async fn send(members: Members, message: Bytes) -> Result<(), String> {
     timeout(CALL_DEADLINE, ways).await.unwrap_or_else(|_late| Err("not sent in time".to_owned()))
 }
 
-/// A stream that began after the last one that GOAWAY names.
+/// Whether the stream began after the last one that GOAWAY names.
 fn was_never_taken(error: &h2::Error) -> bool {
     error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
 }
 
-/// Sends a request, unless the connection takes none.
-async fn begin(mut lane: Lane, path: &str, message: Bytes) -> Option<ResponseFuture> {
-    poll_fn(|context| lane.poll_ready(context)).await.ok()?;
+/// Sends a request if the connection accepts it.
+async fn begin(mut sender: Sender, path: &str, message: Bytes) -> Option<ResponseFuture> {
+    poll_fn(|context| sender.poll_ready(context)).await.ok()?;
     let mut head = HttpRequest::new(());
     *head.method_mut() = Method::POST;
     *head.uri_mut() = format!("http://replica{path}").parse().expect("a path");
     head.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
     head.headers_mut().insert("te", HeaderValue::from_static("trailers"));
-    let (response, mut body) = lane.send_request(head, false).ok()?;
+    let (response, mut body) = sender.send_request(head, false).ok()?;
     body.send_data(message, true).ok()?;
     Some(response)
 }
@@ -291,7 +291,7 @@ async fn finish(response: Response<RecvStream>) -> Result<(), String> {
     }
 }
 
-/// A message as gRPC sends it.
+/// A message in gRPC framing.
 pub(super) fn framed(message: &impl Message) -> Bytes {
     let length = u32::try_from(message.encoded_len()).expect("a small message");
     let mut bytes = BytesMut::from(&[0][..]);

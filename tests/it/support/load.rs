@@ -1,7 +1,7 @@
-//! An open-loop load: requests at a steady rate, whatever comes back.
+//! An open-loop load: requests at a steady rate, regardless of the answers.
 //!
-//! It has a thread, a runtime and a connection of its own, so that a test that waits for processes
-//! does not hold it up, and the store of a test in this process does not either.
+//! It has a thread, a runtime and a connection of its own, so that neither a test that waits for
+//! processes nor a store in this process delays it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, mpsc as blocking};
@@ -17,25 +17,25 @@ use tonic::{Code, Status};
 
 use super::client::{Caller, Request};
 use super::process;
-use super::web::{Answer, CounterRequest, Web};
+use super::web::{Answer, Web, WebRequest};
 
-/// How often requests that are due are sent.
+/// The interval at which due requests are sent.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Of so many requests, the last is followed by a control.
+/// After each of so many requests, a control is sent.
 const CONTROL_EVERY: u64 = 4;
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// When it was sent, from the load's start.
     pub sent: Duration,
-    /// From there to its answer.
+    /// The time from there to its answer.
     pub latency: Duration,
     pub outcome: Outcome,
-    /// Who decided; `Unspecified` where nobody did.
+    /// The source of the decision; `Unspecified` without a decision.
     pub source: api::DecisionSource,
-    /// The smallest and the largest of the limits that the answer tells; 0 without an answer.
+    /// The smallest and the largest limit in the answer; 0 without an answer.
     pub limits: (u64, u64),
 }
 
@@ -59,10 +59,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// Sends `request` so many times a second to the service at `addr`.
+    /// Sends `request` at this rate to the service at `addr`.
     ///
     /// # Panics
-    /// When nobody listens there.
+    /// When the address does not accept connections.
     pub fn start(addr: SocketAddr, rate_per_second: u32, request: &Request) -> Self {
         let request = request.clone();
         let connect =
@@ -70,8 +70,9 @@ impl Load {
         Self::on(connect, rate_per_second)
     }
 
-    /// As [`Load::start`], and now and then sends `control` too, on the same connection. Where that
-    /// needs no store, its latency is what the machine and the service make every request wait.
+    /// As [`Load::start`], but also sends `control` from time to time, on the same connection. If
+    /// that needs no store, its latency is the delay that the machine and the service add to every
+    /// request.
     ///
     /// # Panics
     /// As [`Load::start`].
@@ -89,13 +90,12 @@ impl Load {
         Self { controls, ..Self::on(connect, rate_per_second) }
     }
 
-    /// Sends an HTTP request so many times a second over one connection to the proxy at `addr`,
-    /// which asks the service; fewer where the machine does not keep up, for three programs and
-    /// this one share it.
+    /// Sends an HTTP request at this rate over one connection to the proxy at `addr`, which calls
+    /// the service; at a lower rate if the machine, which four programs share, does not keep up.
     pub fn through(
         addr: SocketAddr,
         rate_per_second: u32,
-        ask: impl FnOnce(Web) -> CounterRequest,
+        ask: impl FnOnce(Web) -> WebRequest,
     ) -> Self {
         let ask = Box::new(ask(Web::http2_on(addr)));
         Self::on(async || Target::Proxy(ask), rate_per_second)
@@ -125,12 +125,12 @@ impl Load {
         }
     }
 
-    /// Time since the start, as samples count it.
+    /// The time since the start, as in samples.
     pub fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Waits until such an answer is there; the first of them by when it was sent.
+    /// Waits for such an answer; returns the one that was sent first.
     ///
     /// # Panics
     /// When that takes longer than `deadline`.
@@ -149,7 +149,7 @@ impl Load {
         })
     }
 
-    /// Goes on for so long: until a request that was sent then is answered.
+    /// Continues for this time, until a request that was sent then is answered.
     ///
     /// # Panics
     /// When none is in time.
@@ -159,15 +159,15 @@ impl Load {
         self.wait_for(time + SLACK, |sample| sample.sent >= end);
     }
 
-    /// Sends no more, waits for all answers, and gives them in the order of sending.
+    /// Stops sending, waits for all answers, and returns them in the order of sending.
     ///
     /// # Panics
-    /// When a request was sent of which nothing came, not even an error.
+    /// When a request got neither an answer nor an error.
     pub fn stop(self) -> Samples {
         self.stop_beside().0
     }
 
-    /// As [`Load::stop`]; with them the latency of the slowest control.
+    /// As [`Load::stop`]; also returns the latency of the slowest control.
     ///
     /// # Panics
     /// As [`Load::stop`].
@@ -182,11 +182,11 @@ impl Load {
     }
 }
 
-/// What is asked, and where.
+/// The request and its target.
 enum Target {
-    /// With a control, and where its latencies go.
+    /// With a control, and the channel for its latencies.
     Service(Box<Caller>, Request, Option<(Request, Latencies)>),
-    Proxy(Box<CounterRequest>),
+    Proxy(Box<WebRequest>),
 }
 
 impl Target {
@@ -199,7 +199,7 @@ impl Target {
     }
 }
 
-/// What an answer says: the sample's last three fields.
+/// The decision in an answer: the sample's last three fields.
 type Told = (Outcome, api::DecisionSource, (u64, u64));
 
 struct Stream {
@@ -210,12 +210,12 @@ struct Stream {
 }
 
 impl Stream {
-    /// How many requests were sent until the end was asked for; all of them are answered.
+    /// The number of requests sent until the end was requested; all of them are answered.
     async fn run(self, mut ended: oneshot::Receiver<()>) -> u64 {
         let stream = Arc::new(self);
         let (mut calls, mut sent, mut left_out) = (JoinSet::new(), 0, 0);
         let mut ticks = interval(TICK);
-        // Those that were late are sent at once below.
+        // Late requests are sent at once below.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -242,7 +242,7 @@ impl Stream {
         sent
     }
 
-    /// Requests that should have been sent by now.
+    /// The number of requests that should have been sent by now.
     fn due(&self) -> u64 {
         let micros = u64::try_from(self.start.elapsed().as_micros()).expect("a test's time");
         micros * u64::from(self.rate_per_second) / 1_000_000
@@ -251,8 +251,8 @@ impl Stream {
     async fn send(&self) {
         let sent = self.start.elapsed();
         let (outcome, source, limits) = match &self.target {
-            Target::Service(caller, request, _) => told_by_service(caller.check(request).await),
-            Target::Proxy(ask) => told_by_proxy(ask.try_send().await),
+            Target::Service(caller, request, _) => read_service_answer(caller.check(request).await),
+            Target::Proxy(ask) => read_proxy_answer(ask.try_send().await),
         };
         let latency = self.start.elapsed() - sent;
         self.answered.lock().unwrap().push(Sample { sent, latency, outcome, source, limits });
@@ -266,7 +266,7 @@ impl Stream {
     }
 }
 
-fn told_by_service(answer: Result<api::CheckRateLimitResponse, Status>) -> Told {
+fn read_service_answer(answer: Result<api::CheckRateLimitResponse, Status>) -> Told {
     match answer {
         Ok(answer) => {
             let allowed = answer.decision() == api::Decision::Allowed;
@@ -278,14 +278,14 @@ fn told_by_service(answer: Result<api::CheckRateLimitResponse, Status>) -> Told 
     }
 }
 
-fn told_by_proxy(answer: Option<Answer>) -> Told {
+fn read_proxy_answer(answer: Option<Answer>) -> Told {
     let Some(answer) = answer else { return nothing(Code::Unavailable) };
     let outcome = match answer.status {
         200 => Outcome::Allowed,
         429 => Outcome::Rejected,
         _ => return nothing(Code::Unknown),
     };
-    // Such as `3, 3;w=60, 9;w=3600`: the tightest, and then all of them.
+    // Such as `3, 3;w=60, 9;w=3600`: the tightest limit, and then all of them.
     let policies = answer.header("x-ratelimit-limit").unwrap_or_default().split(", ").skip(1);
     let limits = policies.filter_map(|policy| policy.split(';').next()?.parse().ok());
     (outcome, api::DecisionSource::Unspecified, ends(limits))
@@ -300,45 +300,45 @@ fn ends(limits: impl Iterator<Item = u64> + Clone) -> (u64, u64) {
     (limits.clone().min().unwrap_or(0), limits.max().unwrap_or(0))
 }
 
-/// What came of a load, in the order of sending.
+/// The results of a load, in the order of sending.
 #[derive(Clone, Debug)]
 pub struct Samples(pub Vec<Sample>);
 
 impl Samples {
-    /// Those sent from `from` until before `to`.
+    /// The samples sent from `from` until before `to`.
     pub fn between(&self, from: Duration, to: Duration) -> Self {
         let within = |sample: &&Sample| (from..to).contains(&sample.sent);
         Self(self.0.iter().filter(within).copied().collect())
     }
 
-    /// Those without a decision.
+    /// The samples without a decision.
     pub fn errors(&self) -> Vec<Sample> {
         let failed = |sample: &&Sample| matches!(sample.outcome, Outcome::Failed(_));
         self.0.iter().filter(failed).copied().collect()
     }
 
-    /// How many had this outcome.
+    /// The number of samples with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.0.iter().filter(|sample| sample.outcome == outcome).count()
     }
 
-    /// Whether there were any, and each has a decision.
+    /// Whether there are samples, and each has a decision.
     pub fn all_answered(&self) -> bool {
         !self.0.is_empty() && self.errors().is_empty()
     }
 
-    /// Of 1,000 requests, 999 took no longer; errors count as well.
+    /// The 99.9th percentile of latency; errors count as well.
     ///
     /// # Panics
-    /// When there were none.
+    /// When there are no samples.
     pub fn p999(&self) -> Duration {
         self.quantile(999)
     }
 
-    /// Of 100 requests, 99 took no longer.
+    /// The 99th percentile of latency.
     ///
     /// # Panics
-    /// When there were none.
+    /// When there are no samples.
     pub fn p99(&self) -> Duration {
         self.quantile(990)
     }
@@ -350,12 +350,12 @@ impl Samples {
         latencies[rank.checked_sub(1).expect("requests were sent")]
     }
 
-    /// The slowest, errors among them.
+    /// The slowest, including errors.
     pub fn slowest(&self) -> Option<Sample> {
         self.0.iter().max_by_key(|sample| sample.latency).copied()
     }
 
-    /// The first request sent from `from` on that the store decided.
+    /// The first request sent at or after `from` that the store decided.
     pub fn first_by_store(&self, from: Duration) -> Option<Sample> {
         let by_store =
             |sample: &&Sample| sample.sent >= from && sample.source == api::DecisionSource::Store;

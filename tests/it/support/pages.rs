@@ -1,4 +1,4 @@
-//! What pages show: their blocks of code, and the words of a command.
+//! The contents of pages: blocks of code, and the words of a command.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use super::tools::{root, text};
 pub struct Block {
     /// The page, from the root.
     pub page: String,
-    /// The line where it begins.
+    /// The line at which it begins.
     pub line: usize,
-    /// What stands before each of its lines, where it belongs to an item of a list.
+    /// The indent of its lines, if it belongs to a list item.
     pub indent: String,
-    /// What it is written in.
+    /// Its language.
     pub language: String,
     /// Its lines, without the indent.
     pub text: String,
@@ -40,7 +40,7 @@ pub fn pages() -> Vec<String> {
     pages
 }
 
-/// All pages of the checkout, also those of examples.
+/// All pages of the checkout, including those of examples.
 ///
 /// # Panics
 /// When a folder cannot be read.
@@ -50,7 +50,7 @@ pub fn every_markdown() -> Vec<String> {
         for entry in fs::read_dir(folder).expect("a folder of the checkout") {
             let path = entry.expect("a file").path();
             let name = path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8");
-            // What is hidden, and what Cargo builds, is nobody's to read.
+            // Skips hidden files, and the output of Cargo.
             let is_left_out = name.starts_with('.') || name == "target";
             if path.is_dir() && !path.is_symlink() && !is_left_out {
                 folders.push(path);
@@ -89,7 +89,7 @@ pub fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The words of the command that stands first in a text, as a shell makes them.
+/// The words of the first command in a text, split like a shell does.
 pub fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut is_quoted) = (vec![], None::<String>, false);
     let text = text.replace("\\\n", " ");
@@ -105,7 +105,7 @@ pub fn words(text: &str) -> Vec<String> {
             }
             _ => word.get_or_insert_default().push(c),
         }
-        // Quotes around nothing are a word too.
+        // Empty quotes are a word too.
         word.get_or_insert_default();
     }
     words.extend(word);

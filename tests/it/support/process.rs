@@ -1,11 +1,11 @@
-//! Child processes that do not outlive the tests.
+//! Child processes that end with the tests.
 //!
 //! A value that owns a child kills it on drop, but a test process that is itself killed drops
-//! nothing. On Linux `setpriv --pdeathsig` (util-linux) makes the kernel kill the child then. The
-//! kernel watches the *thread* that started the child, and each test has a thread of its own, so
-//! one thread that lives as long as the process starts them all: a server in a static may outlive
-//! the test that made it. Where there is no `setpriv` (macOS), children of a killed test process
-//! stay, and must be ended by hand.
+//! nothing. On Linux `setpriv --pdeathsig` (util-linux) makes the kernel kill the child in that
+//! case. The kernel watches the *thread* that started the child, and each test has a thread of its
+//! own, so one thread that lives as long as the process starts all children: a server in a static
+//! may outlive the test that started it. Without `setpriv` (macOS), children of a killed test
+//! process remain, and must be ended by hand.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,12 +14,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often [`wait_until`] and [`eventually`] look.
+/// The poll interval of [`wait_until`] and [`eventually`].
 const POLL: Duration = Duration::from_millis(5);
 
 type Order = (Command, Sender<io::Result<Child>>);
 
-/// Starts `command` so that it ends with this process at the latest.
+/// Starts `command`, which ends with this process at the latest.
 pub fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -36,7 +36,7 @@ pub fn spawn(command: Command) -> io::Result<Child> {
     child.recv().expect("the spawner answers every order")
 }
 
-/// A command for `program` whose process the kernel kills when the one that starts it dies.
+/// A command for `program` that the kernel kills when the thread that starts it dies.
 pub fn bound_to_this_process(program: &str) -> Command {
     static HAS_SETPRIV: OnceLock<bool> = OnceLock::new();
     let probe = || {
@@ -55,7 +55,7 @@ pub fn bound_to_this_process(program: &str) -> Command {
 
 /// Sends `name` (`TERM`, `STOP`, `CONT`, …) to a child that has not been waited for.
 pub fn signal(child: &Child, name: &str) {
-    // The shell's own `kill`: small machines have no other.
+    // Uses the shell's own `kill`: small machines have no other.
     let script = format!("kill -{name} {}", child.id());
     let status = Command::new("sh").args(["-c", &script]).status().expect("sh runs");
     assert!(status.success(), "cannot send SIG{name} to process {}", child.id());
@@ -72,7 +72,7 @@ pub fn wait_for_exit(child: &mut Child, deadline: Duration) -> Option<ExitStatus
     wait_until(deadline, || child.try_wait().expect("a child can be waited for"))
 }
 
-/// Asks `look` until it finds something; `None` once `deadline` has passed.
+/// Polls `look` until it returns a value; `None` once `deadline` has passed.
 pub fn wait_until<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -86,7 +86,7 @@ pub fn wait_until<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// As [`wait_until`], where looking takes a while.
+/// As [`wait_until`], for an async `look`.
 pub async fn eventually<T>(
     deadline: Duration,
     mut look: impl AsyncFnMut() -> Option<T>,

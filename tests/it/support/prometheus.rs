@@ -14,7 +14,7 @@ use super::process;
 use super::servers::{RedisServer, free_port};
 use super::tools::installed;
 
-/// From a program's start until it listens.
+/// The deadline from a program's start until it listens.
 const START_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A program that serves HTTP on a port of its own, killed on drop.
@@ -24,7 +24,7 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// Starts what `command` makes of an address, and waits until it listens there.
+    /// Starts the command that `command` builds for an address, and waits until it listens there.
     fn start(command: impl FnOnce(&str) -> Command) -> Self {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let mut command = command(&addr.to_string());
@@ -50,11 +50,11 @@ fn program(path: &str) -> Command {
     process::bound_to_this_process(installed(path).to_str().expect("the checkout is UTF-8"))
 }
 
-/// What Redis says of itself, as metrics.
+/// Exports the INFO of a Redis as metrics.
 pub struct RedisExporter(Exporter);
 
 impl RedisExporter {
-    /// Starts one beside `redis`.
+    /// Starts one for `redis`.
     ///
     /// # Panics
     /// When it is not installed or does not listen in time.
@@ -67,7 +67,7 @@ impl RedisExporter {
         }))
     }
 
-    /// Where it serves.
+    /// Its address.
     pub fn addr(&self) -> SocketAddr {
         self.0.addr
     }
@@ -79,7 +79,7 @@ pub struct Prometheus {
     _folder: TempDir,
 }
 
-/// One series of an answer: its labels, and seconds with values.
+/// One series of a result: its labels, and pairs of seconds and values.
 #[derive(Clone, Debug)]
 pub struct Series {
     pub labels: Value,
@@ -87,8 +87,8 @@ pub struct Series {
 }
 
 impl Prometheus {
-    /// Starts one with this configuration and the rules it names, and waits until it has scraped
-    /// so many targets. It looks for them five seconds after its start.
+    /// Starts one with this configuration and its rules, and waits until it has scraped so many
+    /// targets. It discovers them five seconds after its start.
     ///
     /// # Panics
     /// When it is not installed, refuses the configuration, or does not scrape in time.
@@ -112,7 +112,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// The answer to a query at this moment.
+    /// The result of a query now.
     ///
     /// # Panics
     /// When Prometheus refuses the query.
@@ -122,7 +122,7 @@ impl Prometheus {
         data["result"].as_array().expect("a vector").iter().map(Series::of_sample).collect()
     }
 
-    /// The answers to a query over the last `seconds`, one each `step` seconds.
+    /// The results of a query over the last `seconds`, every `step` seconds.
     ///
     /// # Panics
     /// When Prometheus refuses the query.
@@ -134,7 +134,7 @@ impl Prometheus {
         data["result"].as_array().expect("a matrix").iter().map(Series::of_matrix).collect()
     }
 
-    /// The rules as Prometheus has them, with their health.
+    /// The rules with their health.
     ///
     /// # Panics
     /// When it does not answer.
@@ -156,7 +156,7 @@ impl Prometheus {
 }
 
 impl Series {
-    /// A scalar has no labels and no object around it.
+    /// A scalar has no labels and no surrounding object.
     fn of_sample(sample: &Value) -> Self {
         if sample.get("value").is_none() {
             return Self { labels: Value::Null, points: vec![(0.0, number(sample))] };
@@ -174,7 +174,7 @@ fn point(value: &Value) -> (f64, f64) {
     (number(&value[0]), number(&value[1]))
 }
 
-/// Prometheus writes moments as numbers and values as texts.
+/// Prometheus writes times as numbers and values as strings.
 fn number(value: &Value) -> f64 {
     let text = value.as_str().map(str::parse);
     text.map_or_else(|| value.as_f64().expect("a number"), |number| number.expect("a number"))

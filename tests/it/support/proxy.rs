@@ -1,7 +1,7 @@
-//! A network that fails on command: a TCP proxy before a server, on a thread of its own.
+//! A network that fails on command: a TCP proxy in front of a server, on a thread of its own.
 //!
-//! A change of [`Mode`] holds for what arrives from then on, and for what a former mode held back.
-//! Bytes of a connection stay in order and whole, as TCP keeps them: where a mode lost some, the
+//! A change of [`Mode`] applies to data that arrives later, and to data that an earlier mode held
+//! back. The bytes of a connection stay in order and complete, as in TCP: if a mode lost some, the
 //! connection ends.
 
 use std::future::pending;
@@ -22,28 +22,28 @@ use tokio::time::{Instant, sleep_until};
 use super::process;
 use super::servers::free_port;
 
-/// Read at once; less than a client's or a server's buffers.
+/// The size of one read; less than a client's or a server's buffers.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Chunks of one connection that wait for their time.
+/// The most delayed chunks per connection.
 const DELAYED_MAX: usize = 4_096;
 
-/// What happens to bytes and connections.
+/// The treatment of data and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// All is forwarded.
+    /// Everything is forwarded.
     Pass,
-    /// Every reply comes so much later; none is held up by the one before it.
+    /// Every reply is delayed by this time; replies do not delay each other.
     DelayReplies(Duration),
     /// Connections are accepted and kept, nothing is forwarded, until another mode.
     Stall,
     /// All connections are closed, and new ones as soon as they are accepted.
     Cut,
-    /// All connections are closed, and nobody listens.
+    /// All connections are closed, and the port is closed.
     Refuse,
     /// Half of the next reply is forwarded, then its connection is closed; then [`Mode::Pass`].
     HalveReply,
-    /// Requests are forwarded and their replies thrown away. Connections that lost one are closed
+    /// Requests are forwarded and their replies discarded. Connections that lost a reply are closed
     /// at the next mode.
     DropReplies,
 }
@@ -51,13 +51,13 @@ pub enum Mode {
 /// A running proxy; its connections and its port are closed on drop.
 pub struct Proxy {
     addr: SocketAddr,
-    /// Where new connections lead.
+    /// The target of new connections.
     server: watch::Sender<SocketAddr>,
     orders: mpsc::UnboundedSender<Order>,
     counts: Arc<Counts>,
 }
 
-/// A mode, and whom to tell that it holds.
+/// A mode, and the channel that confirms it.
 type Order = (Mode, blocking::Sender<()>);
 
 #[derive(Debug, Default)]
@@ -89,42 +89,42 @@ impl Proxy {
         Self { addr, server, orders, counts }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// As a server's URL.
+    /// Its address as a Redis URL.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
     }
 
-    /// From here on, this happens; when this returns, it holds for all connections.
+    /// Changes the mode; when this returns, it applies to all connections.
     ///
     /// # Panics
-    /// When another took the port, where it was [`Mode::Refuse`].
+    /// When another process took the port during [`Mode::Refuse`].
     pub fn set(&self, mode: Mode) {
         let (done, is_done) = blocking::channel();
         self.orders.send((mode, done)).expect("the proxy runs");
         is_done.recv().expect("the proxy runs");
     }
 
-    /// From here on, new connections lead to another server; those that are open stay where they are.
+    /// Changes the target of new connections; open ones keep theirs.
     pub fn lead_to(&self, server: SocketAddr) {
         self.server.send_replace(server);
     }
 
-    /// Connections accepted since the start, with those that were closed at once.
+    /// The number of accepted connections, including those that were closed at once.
     pub fn accepted(&self) -> u64 {
         self.counts.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections of callers that are open.
+    /// The number of open connections of callers.
     pub fn open(&self) -> u64 {
         self.counts.open.load(Ordering::Relaxed)
     }
 
-    /// Bytes of requests that reached the server's side since the start.
+    /// The number of bytes of requests that reached the server's side.
     pub fn request_bytes(&self) -> u64 {
         self.counts.request_bytes.load(Ordering::Relaxed)
     }
@@ -147,7 +147,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Until the [`Proxy`] is gone; connections end with the runtime.
+    /// Runs until the [`Proxy`] is dropped; connections end with the runtime.
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>, ready: blocking::Sender<()>) {
         let mut listener = Some(self.listen().await);
         ready.send(()).expect("who starts the proxy waits for it");
@@ -178,13 +178,12 @@ impl Acceptor {
         listener.unwrap_or_else(|error| panic!("{}: {error}", self.addr))
     }
 
-    /// Once nobody listens: a process that is being started has the port too, until it becomes
-    /// another program.
+    /// Waits until the port is closed: a process that is being started inherits it until exec.
     async fn refused(&self) {
         while TcpStream::connect(self.addr).await.is_ok() {}
     }
 
-    /// Once every connection noticed that it is cut.
+    /// Waits until every connection has noticed that it is cut.
     async fn closed(&self) {
         while self.counts.open.load(Ordering::Relaxed) > 0 {
             tokio::task::yield_now().await;
@@ -193,7 +192,7 @@ impl Acceptor {
 
     fn forward(&self, caller: TcpStream) {
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
-        // One that waited to be accepted while the mode changed is never open.
+        // A connection that was still queued when the mode changed never counts as open.
         if *self.mode.borrow() == Mode::Cut {
             return;
         }
@@ -201,7 +200,7 @@ impl Acceptor {
         line.counts.open.fetch_add(1, Ordering::Relaxed);
         let server = *self.server.borrow();
         tokio::spawn(async move {
-            // Whatever ends a connection ends both of its sides; callers see it closed.
+            // The end of either side ends both, so callers see it closed.
             let _ = line.connect(caller, server).await;
             line.counts.open.fetch_sub(1, Ordering::Relaxed);
         });
@@ -210,7 +209,7 @@ impl Acceptor {
 
 async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     let Some(listener) = listener else { return pending().await };
-    // A caller that went away before it was accepted is none.
+    // Ignores a caller that disconnected before it was accepted.
     loop {
         if let Ok((caller, _)) = listener.accept().await {
             return caller;
@@ -258,7 +257,7 @@ impl Line {
         }
     }
 
-    /// Reads go on while replies are delayed, so that each comes after its own delay.
+    /// Reads continue while replies are delayed, so that each has its own delay.
     async fn replies(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
         let (delayed, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(DELAYED_MAX);
         let read = async {
@@ -270,7 +269,7 @@ impl Line {
                     if let Mode::DelayReplies(delay) = mode { delay } else { Duration::ZERO };
                 let reply = (Instant::now() + delay, chunk[..len].to_vec());
                 if len == 0 || delayed.send(reply).await.is_err() {
-                    // What is on its way still arrives; then the writer ends the connection.
+                    // Data in flight still arrives; then the writer ends the connection.
                     drop(delayed);
                     return pending().await;
                 }
@@ -289,14 +288,14 @@ impl Line {
         tokio::select! { end = read => end, end = write => end }
     }
 
-    /// Forwards a reply as the mode wants it; whether the connection has to end.
+    /// Forwards a reply according to the mode; returns whether the connection must end.
     async fn loses(&self, reply: &[u8], to: &mut OwnedWriteHalf) -> io::Result<bool> {
         let mode = *self.mode.borrow();
         if mode == Mode::DropReplies {
             self.until(|mode| mode != Mode::DropReplies).await;
             return Ok(true);
         }
-        // Of all connections, one halves.
+        // Only one of all connections halves a reply.
         let halves = self.mode.send_if_modified(|mode| {
             let halves = *mode == Mode::HalveReply;
             *mode = if halves { Mode::Pass } else { *mode };
@@ -317,7 +316,7 @@ impl Line {
 
     async fn until(&self, wanted: impl Fn(Mode) -> bool) {
         let mut mode = self.mode.subscribe();
-        // The sender is this connection's own, so the wait cannot fail.
+        // The sender belongs to this connection, so the wait cannot fail.
         let _ = mode.wait_for(|mode| wanted(*mode)).await;
     }
 }

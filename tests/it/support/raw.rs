@@ -1,4 +1,4 @@
-//! gRPC calls byte by byte, for what no client would send: frames, headers, and how a call ends.
+//! gRPC calls byte by byte, for input that no client sends: frames, headers, and the end of a call.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use prost::Message;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// For one call; a service that does not answer in it fails the test.
+/// The deadline of one call; a service that takes longer fails the test.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const SHOULD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A call in the making; what is not said is as Envoy has it.
+/// A call under construction; the defaults are those of Envoy.
 #[derive(Clone, Debug)]
 pub struct RawCall {
     method: &'static str,
@@ -26,7 +26,7 @@ pub struct RawCall {
     end: End,
 }
 
-/// What comes after the body.
+/// The end of the request, after the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Stream,
@@ -34,7 +34,7 @@ enum End {
     Reset,
 }
 
-/// How a call was answered; -1 where there is no gRPC code.
+/// The answer to a call; -1 if there is no gRPC code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RawAnswer {
     pub http: u16,
@@ -50,7 +50,7 @@ impl RawCall {
         Self::frame(0, message)
     }
 
-    /// A frame with a flag of its own.
+    /// A frame with another flag.
     pub fn frame(flag: u8, message: impl AsRef<[u8]>) -> Self {
         let message = message.as_ref();
         let len = u32::try_from(message.len()).expect("a message below 4 GiB");
@@ -60,7 +60,7 @@ impl RawCall {
         Self::body(body)
     }
 
-    /// A body as it is.
+    /// A verbatim body.
     pub fn body(body: impl Into<Vec<u8>>) -> Self {
         let headers = vec![("content-type", "application/grpc".into()), ("te", "trailers".into())];
         Self { method: "POST", path: SHOULD.into(), headers, body: body.into(), end: End::Stream }
@@ -76,7 +76,7 @@ impl RawCall {
         Self { path: path.to_owned(), ..self }
     }
 
-    /// A header, in place of what it was; none where the value is empty.
+    /// Replaces a header; an empty value removes it.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.retain(|(other, _)| *other != name);
         if !value.is_empty() {
@@ -95,10 +95,10 @@ impl RawCall {
         Self { end: End::Reset, ..self }
     }
 
-    /// Makes the call on a connection of its own; `None` where nothing comes back.
+    /// Makes the call on a new connection; `None` if no answer comes.
     ///
     /// # Panics
-    /// When the service does not listen, or neither answers nor hangs up in time.
+    /// When the service does not listen, or neither answers nor closes the connection in time.
     pub async fn send(&self, addr: SocketAddr) -> Option<RawAnswer> {
         timeout(DEADLINE, self.exchange(addr)).await.expect("an answer, or an end, in time")
     }
@@ -144,7 +144,7 @@ impl RawCall {
         while !rest.is_empty() {
             stream.reserve_capacity(rest.len());
             let room = std::future::poll_fn(|context| stream.poll_capacity(context)).await;
-            // The service may have answered already, and want no more.
+            // The service may have answered already, and read no more.
             let Some(Ok(room)) = room else { return Some(()) };
             let last = room >= rest.len() && self.end == End::Stream;
             stream.send_data(rest.split_to(room.min(rest.len())), last).ok()?;
@@ -172,10 +172,10 @@ impl RawAnswer {
         }
     }
 
-    /// The message that came back.
+    /// The message of the answer.
     ///
     /// # Panics
-    /// When it is none.
+    /// When it is invalid.
     pub fn decoded<M: Message + Default>(&self) -> M {
         M::decode(self.body.as_slice()).expect("a message")
     }

@@ -1,10 +1,10 @@
-//! RESP 2 as a test speaks it: commands over a connection of their own, and their replies.
+//! RESP 2 for tests: commands over a connection of their own, and their replies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// For one reply to a test's own command; a paused server does not answer.
+/// The deadline of one reply; a paused server does not answer.
 pub const REPLY_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A server's reply (RESP 2).
@@ -18,7 +18,7 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// A word such as OK.
     Status(String),
-    /// What the server refused, such as `WRONGTYPE …`.
+    /// An error, such as `WRONGTYPE …`.
     Error(String),
     /// Replies in order.
     Array(Vec<Reply>),
@@ -28,7 +28,7 @@ impl Reply {
     /// The bytes of a bulk reply.
     ///
     /// # Panics
-    /// When it is another.
+    /// When it is of another kind.
     pub fn into_bytes(self) -> Vec<u8> {
         let Self::Bulk(bytes) = self else { panic!("bytes expected: {self:?}") };
         bytes
@@ -37,7 +37,7 @@ impl Reply {
     /// The text of a bulk reply or a status.
     ///
     /// # Panics
-    /// When it is another, or not UTF-8.
+    /// When it is of another kind, or not UTF-8.
     pub fn into_text(self) -> String {
         if let Self::Status(text) = self {
             return text;
@@ -45,10 +45,10 @@ impl Reply {
         String::from_utf8(self.into_bytes()).expect("UTF-8")
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     ///
     /// # Panics
-    /// When it is another.
+    /// When it is of another kind.
     pub fn into_count(self) -> u64 {
         let Self::Int(number) = self else { panic!("a number expected: {self:?}") };
         u64::try_from(number).expect("not negative")
@@ -57,7 +57,7 @@ impl Reply {
     /// The replies of an array.
     ///
     /// # Panics
-    /// When it is another.
+    /// When it is of another kind.
     pub fn into_array(self) -> Vec<Self> {
         let Self::Array(replies) = self else { panic!("an array expected: {self:?}") };
         replies
@@ -69,10 +69,10 @@ pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Sends one command to a port of this machine, over a connection of its own.
+/// Sends one command to a local port, over a new connection.
 ///
 /// # Errors
-/// When nobody listens, or no reply comes in time.
+/// The connection is refused, or no reply comes in time.
 pub fn ask<A: AsRef<[u8]>>(port: u16, args: &[A]) -> io::Result<Reply> {
     Connection::open(port)?.command(args)
 }
@@ -81,10 +81,10 @@ pub fn ask<A: AsRef<[u8]>>(port: u16, args: &[A]) -> io::Result<Reply> {
 pub struct Connection<S: Read>(BufReader<S>);
 
 impl Connection<TcpStream> {
-    /// Connects to a port of this machine.
+    /// Connects to a local port.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// The connection is refused.
     pub fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(REPLY_DEADLINE))?;
@@ -92,14 +92,14 @@ impl Connection<TcpStream> {
         Ok(Self::over(stream))
     }
 
-    /// How long to wait for each reply from here on, instead of [`REPLY_DEADLINE`].
+    /// Sets the deadline of further replies, instead of [`REPLY_DEADLINE`].
     pub fn wait_at_most(&self, deadline: Duration) {
         self.0.get_ref().set_read_timeout(Some(deadline)).expect("a deadline can be set");
     }
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// Speaks over a stream that is connected.
+    /// Uses a connected stream.
     pub fn over(stream: S) -> Self {
         Self(BufReader::new(stream))
     }

@@ -1,4 +1,4 @@
-//! JSON schemas that others publish, and what they say of our files.
+//! Published JSON schemas, and checks of our files against them.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::tools::installed;
 
-/// Why a value does not fit a schema, a line for each mistake; nothing where it does.
+/// The mistakes of a value, one per line; none if it fits the schema.
 fn mistakes(validator: &Validator, value: &Value) -> String {
     let mistake =
         |error: jsonschema::ValidationError<'_>| format!("{}: {error}\n", error.instance_path());
@@ -18,7 +18,7 @@ fn read(path: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(installed(path)).expect("it is text")).expect("JSON")
 }
 
-/// What the schema of Compose finds wrong.
+/// The mistakes according to the schema of Compose.
 ///
 /// # Panics
 /// When the schema is not installed.
@@ -27,14 +27,15 @@ pub fn mistakes_of_compose(file: &Value) -> String {
     mistakes(&jsonschema::validator_for(&schema).expect("a schema"), file)
 }
 
-/// What the schema of its kind in Kubernetes finds wrong; unknown fields are.
+/// The mistakes according to the schema of its kind in Kubernetes, including unknown fields.
 ///
 /// # Panics
 /// When the schemas are not installed, or have no such kind.
 pub fn mistakes_of_manifest(manifest: &Value) -> String {
     let name = |field: &str| manifest[field].as_str().expect("apiVersion and kind").to_lowercase();
     let (version, kind) = (name("apiVersion"), name("kind"));
-    // As in deployment-apps-v1 and networkpolicy-networking-v1: no more of the group's name.
+    // As in deployment-apps-v1 and networkpolicy-networking-v1: only the first part of the group's
+    // name.
     let version = version.replace(".k8s.io", "").replace('/', "-");
     let schema = read(&format!("kubernetes-schemas/{kind}-{version}.json"));
     let definitions = read("kubernetes-schemas/_definitions.json");

@@ -1,7 +1,7 @@
-//! A master with two replicas, and three sentinels that put another in its place.
+//! A master with two replicas, and three sentinels that promote a replica when it fails.
 //!
-//! Sentinels of production look every second and tell each other every two; these look more often
-//! (`SENTINEL DEBUG`), so that a failover takes little more than the silence before it.
+//! By default, sentinels poll every second and gossip every two; these do so more often (`SENTINEL
+//! DEBUG`), so that a failover takes little more than its detection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,20 +12,21 @@ use super::process;
 use super::resp::field;
 use super::servers::{Launch, RedisServer, Reply, Version};
 
-/// What the sentinels call the master.
+/// The name of the master in the sentinels' configuration.
 pub const SERVICE: &str = "tidegate";
 
-/// From the first server's start until all sentinels know all.
+/// The deadline from the first server's start until all sentinels know all.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 
-/// Silence after which each sentinel calls a server down. Two are enough to start a failover; were
-/// all as fast, each might vote for itself, and nobody be elected until the next try.
+/// The silence after which each sentinel considers a server down. Two are enough to start a
+/// failover; if all were equally fast, each might vote for itself, and no leader be elected until
+/// the next attempt.
 const DOWN_AFTER_MS: [&str; SENTINELS] = ["500", "500", "900"];
 
-/// After twice this, a failover that nobody was elected for is tried again.
+/// After twice this time, a failover without an elected leader is tried again.
 const FAILOVER_TIMEOUT_MS: &str = "1000";
 
 /// Running servers and their sentinels; all stop on drop.
@@ -39,16 +40,16 @@ impl Sentinels {
     /// Starts all, and waits until each sentinel knows every server and every sentinel.
     ///
     /// # Panics
-    /// When that is not so in time.
+    /// When that takes too long.
     pub fn start() -> Self {
-        // The delay, 5 s by default, is there to wait for more replicas.
+        // The delay, 5 s by default, only waits for more replicas.
         let args = &["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
         let servers = start_all(REPLICAS + 1, Launch { args, ..Launch::default() });
         let port = servers[0].port().to_string();
         for replica in &servers[1..] {
             expect_ok(replica, &["REPLICAOF", "127.0.0.1", &port]);
         }
-        // Sentinels look for replicas when they first see the master, and seldom later.
+        // Sentinels look for replicas when they first see the master, and rarely later.
         process::wait_until(READY_DEADLINE, || servers[1..].iter().all(is_linked).then_some(()))
             .expect("the replicas are linked in time");
         let sentinels = start_all(SENTINELS, Launch { sentinel: true, ..Launch::default() });
@@ -69,17 +70,17 @@ impl Sentinels {
         format!("redis-sentinel://{first}/0?sentinelServiceName={SERVICE}{others}")
     }
 
-    /// Where the sentinels that run listen.
+    /// The addresses of the running sentinels.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sentinels.iter().flatten().map(RedisServer::addr).collect()
     }
 
-    /// A server: 0 is the first master, 1 and 2 were its replicas.
+    /// A server: 0 is the first master, 1 and 2 are its replicas at the start.
     pub fn server(&self, at: usize) -> &RedisServer {
         &self.servers[at]
     }
 
-    /// Which server all sentinels that run announce as the master; `None` while they differ.
+    /// The master that all running sentinels announce; `None` while they disagree.
     pub fn announced(&self) -> Option<usize> {
         let announce = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
         let mut ports = self.sentinels.iter().flatten().map(|sentinel| {
@@ -92,18 +93,18 @@ impl Sentinels {
         if agreed { named() } else { None }
     }
 
-    /// Ends the announced master with SIGKILL; answers which it was.
+    /// Kills the announced master with SIGKILL; returns its index.
     pub fn kill_master(&mut self) -> usize {
         let master = self.master();
         self.servers[master].stop();
         master
     }
 
-    /// Makes the announced master hand over to a replica by its own command FAILOVER, which keeps the
-    /// connections of clients open; answers which it was.
+    /// Makes the announced master hand over to a replica with its own command FAILOVER, which keeps
+    /// the connections of clients open; returns its index.
     ///
-    /// The sentinels notice, and make that replica the master too. Of another they would make all
-    /// others replicas, and cut the connections of clients with that: it must not be chosen.
+    /// The sentinels notice, and accept that replica as the master. If they had chosen another one,
+    /// they would reconfigure all others as replicas and so cut the connections of clients.
     pub fn hand_over(&self) -> usize {
         let master = self.master();
         let mut replicas = (0..self.servers.len()).filter(|at| *at != master);
@@ -116,20 +117,20 @@ impl Sentinels {
         master
     }
 
-    /// Stops the announced master with SIGSTOP; answers which it was, for its `resume`.
+    /// Pauses the announced master with SIGSTOP; returns its index, for `resume`.
     pub fn pause_master(&self) -> usize {
         let master = self.master();
         self.servers[master].pause();
         master
     }
 
-    /// Ends a sentinel with SIGKILL.
+    /// Kills a sentinel with SIGKILL.
     pub fn kill_sentinel(&mut self, at: usize) {
         self.sentinels[at] = None;
     }
 
-    /// Waits until all sentinels announce a master other than `lost`, which takes writes; answers
-    /// which.
+    /// Waits until all sentinels announce a master other than `lost`, which accepts writes; returns
+    /// its index.
     ///
     /// # Panics
     /// When that takes longer than `deadline`.
@@ -140,7 +141,7 @@ impl Sentinels {
             .unwrap_or_else(|| panic!("server {lost} was not replaced in time: {self:?}"))
     }
 
-    /// Waits until a server that was the master, and is back, follows the new one.
+    /// Waits until a former master, which is back, replicates the new one.
     ///
     /// # Panics
     /// When that takes longer than `deadline`.
@@ -184,7 +185,7 @@ fn start_all(count: usize, launch: Launch<'_>) -> Vec<RedisServer> {
 fn watch_often(sentinel: &RedisServer, port: &str, down_after_ms: &str) {
     let periods = ["PING-PERIOD", "100", "ASK-PERIOD", "100", "PUBLISH-PERIOD", "100"];
     let times = ["INFO-PERIOD", "200", "MIN-LINK-RECONNECT-PERIOD", "200"];
-    // A sentinel that was not run for two seconds does nothing in the 30 after, unless told so.
+    // A sentinel that was paused for two seconds does nothing for 30, unless configured otherwise.
     let others = ["ELECTION-TIMEOUT", "1000", "TILT-PERIOD", "1000"];
     let settings = periods.into_iter().chain(times).chain(others);
     let command: Vec<_> = ["SENTINEL", "DEBUG"].into_iter().chain(settings).collect();
@@ -208,7 +209,7 @@ fn is_linked(replica: &RedisServer) -> bool {
     says(replica, "master_link_status", "up")
 }
 
-/// Whether the server says so of its replication now.
+/// Whether the server reports this replication state now.
 fn says(server: &RedisServer, name: &str, value: &str) -> bool {
     let info = server.try_command(&["INFO", "replication"]);
     info.is_ok_and(|info| field(&info.into_text(), name) == Some(value))

@@ -1,12 +1,12 @@
 //! Real Redis and Valkey servers as values.
 //!
-//! The programs are those of `tests/tools/install-servers`; a test without its server fails and
-//! says so. Each server has a port and a folder of its own, keeps nothing on disk, listens on
-//! loopback only and is killed on drop.
+//! The programs are installed by `tests/tools/install-servers`; a test without its server fails
+//! with that message. Each server has a port and a folder of its own, stores nothing on disk,
+//! listens on loopback only and is killed on drop.
 //!
-//! A server's port lies below the ports that the kernel gives to outgoing connections: in tests
-//! that stop a server, neither another process's connection nor the client's own reconnecting
-//! can take the port meanwhile.
+//! A server's port is below the ports that the kernel assigns to outgoing connections: while a test
+//! has stopped a server, neither another process's connection nor the client's own reconnects can
+//! take the port.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,31 +26,31 @@ use super::resp::{Connection, ask, field};
 
 pub use super::resp::Reply;
 
-/// From the start of a server to its first answer.
+/// The deadline from the start of a server to its first answer.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 
-/// From a write until replicas have it.
+/// The deadline from a write until replicas have it.
 const REPLICATION_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Ports tried for one server before its start counts as failed.
+/// The number of ports tried for one server before its start fails.
 const PORTS_TRIED_MAX: u32 = 10;
 
-/// The servers that Tidegate promises to run on.
+/// The servers that Tidegate supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// The oldest.
     Redis62,
-    /// The one most machines have.
+    /// The most common one.
     Redis70,
     /// The newest.
     Valkey91,
 }
 
 impl Version {
-    /// All of them, oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Self; 3] = [Self::Redis62, Self::Redis70, Self::Valkey91];
 
-    /// The program, which is there.
+    /// The path of the installed program.
     fn program(self) -> PathBuf {
         let path = match self {
             Self::Redis62 => ".servers/redis-6.2/redis-server",
@@ -63,27 +63,27 @@ impl Version {
     }
 }
 
-/// A running server, or one that [`RedisServer::stop`] ended.
+/// A running server, or one that was stopped with [`RedisServer::stop`].
 pub struct RedisServer {
     version: Version,
     port: u16,
     /// `None` when stopped.
     child: Option<Child>,
     args: Vec<String>,
-    /// Ports besides, by the arguments that set them.
+    /// Further ports, by the arguments that set them.
     more_ports: Vec<(&'static str, u16)>,
     sentinel: bool,
     folder: TempDir,
 }
 
-/// How a server is started; the default is a plain one.
+/// How to start a server; the default is a plain one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Launch<'a> {
-    /// Arguments besides those that every server gets.
+    /// Further arguments.
     pub args: &'a [&'a str],
     /// Arguments that each get a free port, such as `--tls-port`.
     pub ports: &'a [&'static str],
-    /// Whether it is a sentinel instead.
+    /// Whether to start a sentinel instead.
     pub sentinel: bool,
 }
 
@@ -96,7 +96,7 @@ impl RedisServer {
         Self::start_with(version, &[])
     }
 
-    /// Starts a server with arguments of its own, such as `["--maxmemory", "1mb"]`.
+    /// Starts a server with further arguments, such as `["--maxmemory", "1mb"]`.
     ///
     /// # Panics
     /// As [`RedisServer::start`].
@@ -104,7 +104,7 @@ impl RedisServer {
         Self::launch(version, &Launch { args, ..Launch::default() })
     }
 
-    /// Starts a server in a way of its own.
+    /// Starts a server with these options.
     ///
     /// # Panics
     /// As [`RedisServer::start`].
@@ -131,7 +131,7 @@ impl RedisServer {
         panic!("{version:?} does not start: {}", server.log());
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -141,15 +141,15 @@ impl RedisServer {
         self.port
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn addr(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The port that [`Launch::ports`] asked for by this argument.
+    /// The port that [`Launch::ports`] assigned to this argument.
     ///
     /// # Panics
-    /// When it did not.
+    /// When there is none.
     pub fn port_of(&self, argument: &str) -> u16 {
         let found = self.more_ports.iter().find(|(name, _)| *name == argument);
         found.unwrap_or_else(|| panic!("{self:?} has no {argument}")).1
@@ -160,7 +160,7 @@ impl RedisServer {
         self.version
     }
 
-    /// Kills the server, and with it all that it stored. Connections to it break.
+    /// Kills the server, so that its data is lost and its connections break.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             process::kill(&mut child);
@@ -191,17 +191,17 @@ impl RedisServer {
         server
     }
 
-    /// Stops answering without closing anything, until [`RedisServer::resume`].
+    /// Pauses the server with open connections, until [`RedisServer::resume`].
     pub fn pause(&self) {
         process::signal(self.running(), "STOP");
     }
 
-    /// Goes on after [`RedisServer::pause`].
+    /// Resumes after [`RedisServer::pause`].
     pub fn resume(&self) {
         process::signal(self.running(), "CONT");
     }
 
-    /// Sends one command over a connection of its own.
+    /// Sends one command over a new connection.
     ///
     /// # Panics
     /// When no reply comes in time. An error reply is a [`Reply::Error`].
@@ -211,18 +211,18 @@ impl RedisServer {
         })
     }
 
-    /// As [`RedisServer::command`], where the server may be about to close its connections: a
-    /// sentinel that changes its role makes it do so.
+    /// As [`RedisServer::command`], if the server may be about to close its connections: a change
+    /// of its role by a sentinel does so.
     ///
     /// # Errors
-    /// When no reply comes.
+    /// No reply comes.
     pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
         ask(self.port, args)
     }
 
-    /// Sends a command that writes, and waits until so many replicas have what it wrote. A replica
-    /// that has just synchronized is linked, and yet gets what is written only up to a second
-    /// later; and WAIT waits for what its own connection wrote, and for nothing else.
+    /// Sends a write command, and waits until so many replicas have its effect. A replica that has
+    /// just synchronized is linked, but receives writes up to a second later; WAIT only waits for
+    /// writes of its own connection.
     ///
     /// # Panics
     /// When they do not have it in time.
@@ -254,7 +254,7 @@ impl RedisServer {
         }
     }
 
-    /// EVALSHA calls since the start, those that failed for want of the script included.
+    /// EVALSHA calls since the start, including those that failed because the script was missing.
     pub fn evalsha_calls(&self) -> u64 {
         let info = self.info("commandstats");
         let Some(stats) = field(&info, "cmdstat_evalsha") else {
@@ -264,7 +264,7 @@ impl RedisServer {
         calls.and_then(|calls| calls.parse().ok()).expect("INFO commandstats counts calls")
     }
 
-    /// CPU time since the start, the kernel's share included.
+    /// CPU time since the start, including the kernel's share.
     pub fn used_cpu(&self) -> Duration {
         let info = self.info("cpu");
         let time = |name| {
@@ -279,7 +279,7 @@ impl RedisServer {
         String::from_utf8(self.command(&["INFO", section]).into_bytes()).expect("INFO is text")
     }
 
-    /// What the server wrote about itself.
+    /// The server's log.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map_or_else(
             |error| format!("no log: {error}"),
@@ -291,7 +291,7 @@ impl RedisServer {
         self.folder.path().join("log")
     }
 
-    /// False when the server ended, as it does where another took the port.
+    /// Starts the process; false if it ended, for example because another one took the port.
     fn try_start(&mut self) -> bool {
         let mut child = self.spawn();
         let answered = process::wait_until(START_DEADLINE, || {
@@ -313,7 +313,7 @@ impl RedisServer {
         let mut command = process::bound_to_this_process(program);
         command.current_dir(self.folder.path());
         if self.sentinel {
-            // It writes there what it learns.
+            // It writes its own state there.
             let kept = self.folder.path().join("sentinel.conf");
             File::options().create(true).append(true).open(kept).expect("it is writable");
             command.args(["sentinel.conf", "--sentinel"]);
@@ -324,7 +324,7 @@ impl RedisServer {
             command.args([*name, &port.to_string()]);
         }
         command.args(&self.args);
-        // Mistakes in its arguments come before its log, and elsewhere.
+        // Mistakes in its arguments are printed before its log starts, and elsewhere.
         let log = File::options().create(true).append(true).open(self.log_path());
         let log = log.expect("the server's folder can be written");
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -348,7 +348,7 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// A port on which nobody listens, and which this process was not given before.
+/// A free port, which this process was not given before.
 ///
 /// # Panics
 /// When there is none.
@@ -358,7 +358,7 @@ pub fn free_port() -> u16 {
     const COUNT: u16 = 16_384;
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
     let next = NEXT.get_or_init(|| {
-        // Test processes that run side by side start at different places.
+        // Concurrent test processes start at different ports.
         let [high, low, ..] = RandomState::new().hash_one(FIRST).to_be_bytes();
         AtomicU16::new(u16::from_be_bytes([high, low]))
     });
@@ -368,13 +368,14 @@ pub fn free_port() -> u16 {
         .expect("a port below 32768 is free")
 }
 
-/// Whether the process `id`, and not another that took the port before it, answers on `port`.
+/// Whether the process `id` answers on `port`, rather than another one that took the port before
+/// it.
 fn answers(port: u16, id: u32) -> bool {
     match ask(port, &["INFO", "server"]) {
         Ok(Reply::Bulk(info)) => {
             field(&String::from_utf8_lossy(&info), "process_id") == Some(&id.to_string())
         }
-        // A server with a password says no more than that it is there.
+        // A server with a password only answers with an error.
         Ok(Reply::Error(error)) => error.starts_with("NOAUTH"),
         _ => false,
     }

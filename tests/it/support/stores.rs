@@ -1,4 +1,4 @@
-//! A store on a server of a test's own.
+//! Stores on a test's own server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,15 +24,15 @@ use super::servers::RedisServer;
 /// The store in Redis with its layers, as `serve` uses it.
 pub type Layered = Resilient<RedisStore>;
 
-/// For a connection, and for one command on a busy machine.
+/// The timeout of a connection, and of one command on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A store that asks the server every time.
+/// A store without a deny cache.
 pub async fn store_on(server: &RedisServer) -> Layered {
     store_that_denies(server, &shared(0)).await
 }
 
-/// What stores share whose deny cache has room for `keys_max`.
+/// The state that stores share, with a deny cache of `keys_max` keys.
 pub fn shared(keys_max: usize) -> Arc<Resilience> {
     let deny = Bounds { keys_max, ttl: Duration::from_secs(3_600) };
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
@@ -46,12 +46,12 @@ pub async fn store_that_denies(server: &RedisServer, shared: &Arc<Resilience>) -
     store_at(&server.url(), shared).await
 }
 
-/// A store at a URL, connected.
+/// A connected store for a URL.
 pub async fn store_at(url: &str, shared: &Arc<Resilience>) -> Layered {
     store_within(DEADLINE, url, shared).await
 }
 
-/// A store at a URL, connected, with so long for a decision.
+/// A connected store for a URL, with this timeout per decision.
 pub async fn store_within(timeout: Duration, url: &str, shared: &Arc<Resilience>) -> Layered {
     let address = url.parse().unwrap();
     let access = Access::new(address, &Credentials::default(), &TlsFiles::default()).unwrap();
@@ -62,7 +62,7 @@ pub async fn store_within(timeout: Duration, url: &str, shared: &Arc<Resilience>
     Resilient::new(store, Arc::clone(shared))
 }
 
-/// Decides requests that come at once; the results are in the requests' order.
+/// Decides concurrent requests; the results are in the order of the requests.
 pub async fn decide_at_once(
     store: &Arc<Layered>,
     requests: impl IntoIterator<Item = Vec<CounterRequest>>,
@@ -70,25 +70,30 @@ pub async fn decide_at_once(
     decide_at_once_on(store, requests, &DecideContext::now()).await
 }
 
-/// The same on an occasion.
+/// The same in this context.
 pub async fn decide_at_once_on(
     store: &Arc<Layered>,
     requests: impl IntoIterator<Item = Vec<CounterRequest>>,
     context: &DecideContext,
 ) -> Vec<Result<Decision, StoreError>> {
-    let ask = |asks| {
+    let counter_request = |counter_requests| {
         let (store, context) = (Arc::clone(store), context.clone());
-        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, context).await })
+        tokio::spawn(
+            async move { store.decide(counter_requests, OnStoreFailure::Error, context).await },
+        )
     };
-    let asked: Vec<_> = requests.into_iter().map(ask).collect();
+    let pending: Vec<_> = requests.into_iter().map(counter_request).collect();
     let mut decisions = Vec::new();
-    for request in asked {
+    for request in pending {
         decisions.push(request.await.unwrap());
     }
     decisions
 }
 
-/// The store's decision, which there is.
-pub async fn decide(store: &Layered, asks: &[CounterRequest]) -> Decision {
-    store.decide(asks.to_vec(), OnStoreFailure::Error, DecideContext::now()).await.unwrap()
+/// The store's decision, which must succeed.
+pub async fn decide(store: &Layered, counter_requests: &[CounterRequest]) -> Decision {
+    store
+        .decide(counter_requests.to_vec(), OnStoreFailure::Error, DecideContext::now())
+        .await
+        .unwrap()
 }

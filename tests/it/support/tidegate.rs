@@ -1,6 +1,6 @@
 //! The real program as a value: `tidegate serve` on ports of its own, and the other commands.
 //!
-//! Settings of whoever runs the tests (`TIDEGATE_…`, `RUST_LOG`) do not reach it.
+//! It does not inherit settings from the environment of the tests (`TIDEGATE_…`, `RUST_LOG`).
 
 use std::env;
 use std::fs;
@@ -14,23 +14,23 @@ use std::time::{Duration, Instant};
 
 use super::process;
 
-/// From the start of the service to the log lines that name its addresses.
+/// The deadline from the start of the service to the log lines with its addresses.
 const START_DEADLINE: Duration = Duration::from_secs(20);
 
-/// From SIGTERM to the end, above any drain time that a test sets.
+/// The deadline from SIGTERM to the end, above any drain timeout in tests.
 const EXIT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// For a line of the log.
+/// The deadline for a log line.
 const LOG_DEADLINE: Duration = Duration::from_secs(30);
 
-/// For a command that is not `serve`.
+/// The deadline of a command other than `serve`.
 const RUN_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A running `tidegate serve`, killed on drop.
 pub struct Tidegate {
-    /// Where it serves gRPC.
+    /// Its gRPC address.
     pub grpc: SocketAddr,
-    /// Where it serves HTTP.
+    /// Its HTTP address.
     pub http: SocketAddr,
     child: Child,
     log: Arc<Mutex<String>>,
@@ -38,22 +38,22 @@ pub struct Tidegate {
     reading: Arc<Mutex<()>>,
 }
 
-/// While it is there, nobody reads the log of a service.
+/// While this exists, the log of a service is not read.
 pub struct Unread<'a> {
     _held: MutexGuard<'a, ()>,
 }
 
 impl Tidegate {
-    /// Starts the service with `args` after its addresses, and waits until it names them. It ends
-    /// without delay, unless `args` say otherwise.
+    /// Starts the service with `args` after its addresses, and waits until it logs them. Its
+    /// shutdown has no delay, unless `args` say otherwise.
     ///
     /// # Panics
-    /// When it ends or names no addresses in time; the message holds its log.
+    /// When it ends or logs no addresses in time; the message contains its log.
     pub fn serve(args: &[&str]) -> Self {
         Self::serve_on((Ipv4Addr::LOCALHOST, 0).into(), args)
     }
 
-    /// The same where callers look for it, as after a restart.
+    /// The same on a given address, as after a restart.
     ///
     /// # Panics
     /// As [`Tidegate::serve`].
@@ -61,8 +61,8 @@ impl Tidegate {
         Self::serve_at(&grpc.to_string(), "127.0.0.1:0", args)
     }
 
-    /// The same at addresses that may be sockets in the file system; [`Tidegate::grpc`] and
-    /// [`Tidegate::http`] say nothing then.
+    /// The same on addresses that may be Unix sockets; [`Tidegate::grpc`] and [`Tidegate::http`]
+    /// are unspecified then.
     ///
     /// # Panics
     /// As [`Tidegate::serve`].
@@ -70,7 +70,7 @@ impl Tidegate {
         Self::start(program(), grpc, http, args)
     }
 
-    /// As [`Tidegate::serve`], with a variable in its environment.
+    /// As [`Tidegate::serve`], with an environment variable.
     ///
     /// # Panics
     /// As [`Tidegate::serve`].
@@ -113,7 +113,7 @@ impl Tidegate {
         let stderr = read_all(child.stderr.take().expect("its error output is piped"));
         let mut input = child.stdin.take().expect("its input is piped");
         let text = stdin.to_owned();
-        // A command may end without reading its input: then this fails, and that is fine.
+        // A command may end without reading its input, and then this may fail.
         thread::spawn(move || input.write_all(text.as_bytes()));
         let status = process::wait_for_exit(&mut child, RUN_DEADLINE);
         process::kill(&mut child);
@@ -125,12 +125,12 @@ impl Tidegate {
         Output { status, stdout, stderr }
     }
 
-    /// What it logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits until it has logged `text`: what is logged comes here a little later.
+    /// Waits until its log contains `text`: lines arrive here a little later.
     ///
     /// # Panics
     /// When it does not.
@@ -140,22 +140,22 @@ impl Tidegate {
             .unwrap_or_else(|| panic!("no {text:?} in the log:\n{}", self.log()));
     }
 
-    /// Leaves what it logs unread, until this is dropped.
+    /// Stops reading its log, until this is dropped.
     pub fn leave_log_unread(&self) -> Unread<'_> {
         Unread { _held: self.reading.lock().unwrap() }
     }
 
-    /// Stops answering without closing anything, until [`Tidegate::resume`].
+    /// Pauses it with open connections, until [`Tidegate::resume`].
     pub fn pause(&self) {
         process::signal(&self.child, "STOP");
     }
 
-    /// Goes on after [`Tidegate::pause`].
+    /// Resumes after [`Tidegate::pause`].
     pub fn resume(&self) {
         process::signal(&self.child, "CONT");
     }
 
-    /// Ends it at once, as a crash would. Connections to it break.
+    /// Kills it, as a crash would. Its connections break.
     pub fn kill(&mut self) {
         process::kill(&mut self.child);
     }
@@ -165,8 +165,8 @@ impl Tidegate {
         process::signal(&self.child, "HUP");
     }
 
-    /// Memory that it holds, in KiB, as Linux counts it: without the program itself, which a test's
-    /// build makes larger.
+    /// Its resident memory in KiB, as Linux counts it, without the program itself, which is larger
+    /// in a test build.
     ///
     /// # Panics
     /// On other systems.
@@ -206,7 +206,7 @@ impl Drop for Tidegate {
     fn drop(&mut self) {
         process::kill(&mut self.child);
         if thread::panicking() {
-            // The test runner shows it under the failed test.
+            // The test runner shows it with the failed test.
             eprintln!("the log of tidegate on {}:\n{}", self.grpc, self.log());
         }
     }
@@ -220,7 +220,7 @@ fn program() -> Command {
             command.env_remove(name);
         }
     }
-    // For people who read why a test failed; a flag wins over it.
+    // Helps people to see why a test failed; a flag overrides it.
     command.env("TIDEGATE_LOG_FORMAT", "text");
     command
 }
@@ -239,7 +239,7 @@ fn follow(
             // A test that failed while it held this is over.
             let _reading = reading.lock();
             *log.lock().unwrap() += &format!("{line}\n");
-            // Nobody listens any more once the addresses are known.
+            // The channel has no receiver once the addresses are known.
             let _ = sender.send(line);
         }
     });
@@ -275,7 +275,7 @@ fn address_after(line: &str, phrase: &str) -> Option<SocketAddr> {
 fn read_all(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error is still worth showing.
+        // Output before an error is still worth showing.
         let _ = stream.read_to_end(&mut bytes);
         bytes
     })

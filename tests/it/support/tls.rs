@@ -1,6 +1,6 @@
-//! Servers that speak TLS, with certificates made for one test.
+//! TLS servers, with certificates made for one test.
 //!
-//! A server also listens without TLS: there a test says what it wants to know or change.
+//! A server also listens without TLS: tests use it to inspect and configure the server.
 
 use std::fs;
 use std::io;
@@ -22,15 +22,15 @@ use super::servers::{Launch, RedisServer, Version};
 /// The argument that sets a server's port for TLS.
 const TLS_PORT: &str = "--tls-port";
 
-/// A certificate authority, and what it certified for a server and for a client: files that go
-/// with the value. Two of them do not trust each other.
+/// A certificate authority, and its certificates for a server and for a client: files that are
+/// removed with the value. Two of these values do not trust each other.
 pub struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// Makes all of them; the server is `127.0.0.1` and `localhost`, and `ended` is one whose
-    /// certificate was valid in 2001.
+    /// Makes all of them; the server is `127.0.0.1` and `localhost`, and `ended` is a server whose
+    /// certificate expired in 2001.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for temporary files");
         let made = Self { folder };
@@ -48,7 +48,7 @@ impl Certificates {
         made
     }
 
-    /// This authority, and a client that another one certified.
+    /// This authority, and a client certificate of another one.
     pub fn with_client_of(&self, others: &Self) -> Self {
         let mixed = Self { folder: tempfile::tempdir().expect("a folder for temporary files") };
         fs::copy(self.ca(), mixed.ca()).expect("it is readable");
@@ -72,12 +72,12 @@ impl Certificates {
         self.path("client.key")
     }
 
-    /// What is named so, such as `server.pem`, `proxy.key`.
+    /// The path of a file, such as `server.pem`, `proxy.key`.
     pub fn file(&self, name: &str) -> String {
         self.path(name).to_str().expect("a path of UTF-8").to_owned()
     }
 
-    /// Puts files of others in the place of ours, each at once.
+    /// Replaces files by those of `others`, each atomically.
     pub fn replace(&self, others: &Self, names: &[&str]) {
         for name in names {
             let new = self.path("new");
@@ -119,49 +119,49 @@ fn named(who: &str, names: &[&str]) -> CertificateParams {
     params
 }
 
-/// Whether a server asks its clients for certificates.
+/// Whether a server requires certificates of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Who has none is turned away.
+    /// Clients without one are refused.
     Required,
-    /// Nobody is asked.
+    /// Not requested.
     NotAsked,
 }
 
 impl RedisServer {
-    /// Starts a server that also speaks TLS, with the server's certificate of `made`. Of the
-    /// installed servers only Redis 7.0 can.
+    /// Starts a server that also listens with TLS, with the server's certificate of `made`. Of the
+    /// installed servers only Redis 7.0 supports it.
     ///
     /// # Panics
     /// As [`RedisServer::start`].
     pub fn start_tls(made: &Certificates, clients: ClientCertificates) -> Self {
         let [certificate, key, ca] =
             ["server.pem", "server.key", "ca.pem"].map(|name| made.file(name));
-        let asked = if clients == ClientCertificates::Required { "yes" } else { "no" };
+        let auth_clients = if clients == ClientCertificates::Required { "yes" } else { "no" };
         let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
-        let trust = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", asked];
+        let trust = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", auth_clients];
         let args = [files, trust].concat();
         let launch = Launch { args: &args, ports: &[TLS_PORT], sentinel: false };
         Self::launch(Version::Redis70, &launch)
     }
 
-    /// The port for TLS of a server that [`RedisServer::start_tls`] started.
+    /// The TLS port of a server that [`RedisServer::start_tls`] started.
     ///
     /// # Panics
-    /// When another did.
+    /// When it was started otherwise.
     pub fn tls_port(&self) -> u16 {
         self.port_of(TLS_PORT)
     }
 
-    /// Where clients connect by TLS, by a name that its certificate has.
+    /// The URL for TLS clients, with a name that is in the certificate.
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port())
     }
 
-    /// Sends one command by TLS, as a client that trusts `made`, with its certificate if `shown`.
+    /// Sends one command with TLS, as a client that trusts `made`, with its certificate if `shown`.
     ///
     /// # Errors
-    /// When server and client do not agree, or no reply comes in time.
+    /// The handshake fails, or no reply comes in time.
     pub fn command_by_tls(
         &self,
         made: &Certificates,
@@ -177,7 +177,7 @@ impl RedisServer {
     }
 }
 
-/// A client that trusts the authorities of all of these, and shows the first's certificate.
+/// A client that trusts the authorities of all of these, and presents the first one's certificate.
 pub fn client_of(made: &[&Certificates]) -> ClientConfig {
     config_of(made, ClientCertificates::Required)
 }

@@ -1,4 +1,4 @@
-//! Programs that judge what is shipped: they end, and say what they found.
+//! Programs that check files: they end, and print their findings.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -22,10 +22,10 @@ pub fn text(path: &str) -> String {
     read.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A YAML text as JSON.
+/// Parses YAML as JSON.
 ///
 /// # Panics
-/// When it is no YAML.
+/// When it is invalid.
 pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
@@ -41,12 +41,12 @@ pub fn installed(path: &str) -> PathBuf {
     program
 }
 
-/// What the program printed, which must agree.
+/// The output of the program, which must succeed.
 ///
 /// # Panics
-/// When it does not end well; with all that it said.
-pub fn agreed(program: impl AsRef<Path>, args: &[&str], stdin: &str) -> String {
-    let output = said(program.as_ref(), args, stdin);
+/// When it fails; the message contains its output.
+pub fn run_checked(program: impl AsRef<Path>, args: &[&str], stdin: &str) -> String {
+    let output = run(program.as_ref(), args, stdin);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     let program = program.as_ref().display();
@@ -54,18 +54,18 @@ pub fn agreed(program: impl AsRef<Path>, args: &[&str], stdin: &str) -> String {
     out
 }
 
-/// What the program printed, and how it ended.
+/// The output of the program, and its exit status.
 ///
 /// # Panics
 /// When it does not start.
-pub fn said(program: &Path, args: &[&str], stdin: &str) -> Output {
+pub fn run(program: &Path, args: &[&str], stdin: &str) -> Output {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = process::spawn(command).unwrap_or_else(|error| panic!("{program:?}: {error}"));
     let mut input = child.stdin.take().expect("its input is piped");
     let text = stdin.to_owned();
-    // A program may end without reading its input: then this fails, and that is fine.
+    // A program may end without reading its input, and then this may fail.
     thread::spawn(move || io::Write::write_all(&mut input, text.as_bytes()));
     child.wait_with_output().expect("a child can be waited for")
 }

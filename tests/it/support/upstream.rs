@@ -1,4 +1,4 @@
-//! What stands behind an Envoy: a server that echoes over HTTP, and one that answers gRPC.
+//! Upstreams of an Envoy: a server that echoes over HTTP, and one that answers gRPC.
 //!
 //! Both run on a thread of their own until the value is dropped.
 
@@ -22,7 +22,7 @@ const ANSWER: &str = "answer-";
 
 /// Running servers.
 pub struct Upstream {
-    /// Answers 200, with the request's line and headers as text, a line each.
+    /// Answers 200, with the request's line and headers as text, one per line.
     pub http: SocketAddr,
     /// Serves `grpc.health.v1.Health`.
     pub grpc: SocketAddr,
@@ -66,7 +66,7 @@ async fn serve_echo(listener: tokio::net::TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async {
             let server = auto::Builder::new(TokioExecutor::new());
-            // A connection that Envoy closes is no fault.
+            // Envoy may close connections.
             let _ = server.serve_connection(TokioIo::new(stream), service_fn(echo)).await;
         });
     }

@@ -1,4 +1,4 @@
-//! An HTTP client: requests that read as sentences, answers with everything in them.
+//! An HTTP client: requests that read as sentences, answers with all their contents.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 
-/// For one request and its whole answer.
+/// The deadline of one request and its complete answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A client of one server, with as many connections as requests are under way.
+/// A client of one server, with one connection per concurrent request.
 #[derive(Clone)]
 pub struct Web {
     client: Client<HttpConnector, Full<Bytes>>,
     addr: SocketAddr,
 }
 
-/// A request in the making.
+/// A request under construction.
 #[derive(Clone)]
-pub struct CounterRequest {
+pub struct WebRequest {
     web: Web,
     path: String,
     headers: HeaderMap,
     body: Bytes,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -49,18 +49,18 @@ impl Web {
         Self { client: Client::builder(TokioExecutor::new()).http2_only(true).build_http(), addr }
     }
 
-    /// GET, or POST where a body is given.
-    pub fn get(&self, path: &str) -> CounterRequest {
+    /// GET, or POST if a body is given.
+    pub fn get(&self, path: &str) -> WebRequest {
         let web = self.clone();
-        CounterRequest { web, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
+        WebRequest { web, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
     }
 }
 
-impl CounterRequest {
-    /// One more header.
+impl WebRequest {
+    /// Adds a header.
     ///
     /// # Panics
-    /// When it is none.
+    /// When it is invalid.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let name = HeaderName::from_bytes(name.as_bytes()).expect("a header's name");
         let value = HeaderValue::from_bytes(value.as_ref()).expect("a header's value");
@@ -68,13 +68,13 @@ impl CounterRequest {
         self
     }
 
-    /// What is sent after the headers.
+    /// Sets the body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Sends it; the answer is whole.
+    /// Sends it, and reads the complete answer.
     ///
     /// # Panics
     /// When no answer comes in time.
@@ -83,10 +83,10 @@ impl CounterRequest {
         self.try_send().await.unwrap_or_else(|| panic!("no answer to {path}"))
     }
 
-    /// Sends it; `None` when the server does not answer.
+    /// Sends it; `None` if the server does not answer.
     ///
     /// # Panics
-    /// When the path is none.
+    /// When the path is invalid.
     pub async fn try_send(&self) -> Option<Answer> {
         let method = if self.body.is_empty() { "GET" } else { "POST" };
         let uri = format!("http://{}{}", self.web.addr, self.path);
@@ -102,7 +102,7 @@ impl CounterRequest {
         Some(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 
-    /// Sends it so often, all at once; how many answers had this status.
+    /// Sends it `times` times concurrently; returns how many answers had this status.
     ///
     /// # Panics
     /// When an answer does not come in time.
@@ -120,7 +120,7 @@ impl CounterRequest {
         counted
     }
 
-    /// Sends it so often, one after the other; their statuses.
+    /// Sends it `times` times in sequence; returns their statuses.
     ///
     /// # Panics
     /// When an answer does not come in time.
@@ -134,7 +134,7 @@ impl CounterRequest {
 }
 
 impl Answer {
-    /// A header's text, where it is there once.
+    /// A header's text, if it is present exactly once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next()?.to_str().ok();
@@ -144,7 +144,7 @@ impl Answer {
     /// A header's number.
     ///
     /// # Panics
-    /// When it is not there once, or no number.
+    /// When it is not present exactly once, or not a number.
     pub fn number(&self, name: &str) -> u64 {
         let number = self.header(name).and_then(|text| text.parse().ok());
         number.unwrap_or_else(|| panic!("no number {name} in {self:?}"))

@@ -1,4 +1,4 @@
-//! The fields of one limit, and what they make together.
+//! Reads the fields of one limit and combines them.
 
 use super::super::errors::{Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
@@ -6,7 +6,7 @@ use crate::limit::cost::LOG_RECORDS_BOUNDED;
 use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
 use crate::period::{self, Unit};
 
-/// Every field is read before the mistakes of any end it, so that all are reported.
+/// Reads all fields before returning, so that the mistakes of all are reported.
 pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Limit, Reported> {
     let hits = hits(fields, report);
     let period_ms = period(fields, report);
@@ -80,7 +80,7 @@ fn refuse_limit(fields: &Fields<'_, '_>, error: &LimitError, report: &mut Report
     if fields.get(asked).is_some() {
         return fields.refuse(fields.at(asked), message, report);
     }
-    // A default: burst is the limit, and sub-windows divide the period.
+    // Only defaults differ: burst equals the limit, and sub-windows divide the period.
     let cause = if asked == "sub_windows" { period_name(fields) } else { hits_name(fields) };
     let message = format!("{message}; that is the default of {asked}, give another");
     fields.refuse(fields.at(cause), message, report)
@@ -101,11 +101,15 @@ fn hits(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Reporte
     match limit?.or(other?) {
         Some(hits) => Ok(hits),
         None if fields.get("unit").is_some() => {
-            let message = "requests_per_unit is missing, which is 0: no request passes";
+            let message = "requests_per_unit is missing and counts as 0: no request passes";
             report.warn(fields.at, format!("{}{message}", fields.subject));
             Ok(0)
         }
-        None => Err(fields.refuse(fields.at, "limit is missing; it is the hits a period", report)),
+        None => Err(fields.refuse(
+            fields.at,
+            "limit is missing; it is the number of hits per period",
+            report,
+        )),
     }
 }
 
@@ -148,14 +152,14 @@ fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     Err(fields.refuse(fields.at("unit"), message, report))
 }
 
-/// The unit as often as `unit_multiplier` says.
+/// The unit multiplied by `unit_multiplier`.
 fn times(unit_ms: Option<u64>, fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     let Some(times) = fields.whole("unit_multiplier", report)? else {
         return Ok(unit_ms);
     };
     let period_ms = unit_ms.map(|ms| ms.checked_mul(times));
     let wrong = match period_ms {
-        None => "stands without unit; leave it out".to_owned(),
+        None => "is set without unit; leave it out".to_owned(),
         Some(Some(1..=PERIOD_MAX_MS)) => return Ok(period_ms.flatten()),
         Some(_) => format!("{times} makes a period that is not from 1ms to 36500d"),
     };
@@ -183,7 +187,7 @@ fn sub_windows(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u32> {
     })
 }
 
-/// Two names of one thing: the later one is the mistake.
+/// Reports a field that is given under both of its names, at the later one.
 fn refuse_both(
     fields: &Fields<'_, '_>,
     names: [&str; 2],
@@ -194,6 +198,6 @@ fn refuse_both(
         return Ok(());
     };
     let (first, second_name) = (&first.name.text, &second.name.text);
-    let message = format!("{second_name} says the same as {first}; keep one of them");
+    let message = format!("{second_name} is another name of {first}; keep one of them");
     Err(fields.refuse(second.at, message, report))
 }

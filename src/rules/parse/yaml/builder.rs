@@ -1,4 +1,4 @@
-//! From the parser's events to a tree, bottom up.
+//! Builds the tree from the parser's events, bottom up.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -8,14 +8,14 @@ use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Tag};
 use super::super::errors::{Position, Report, quoted};
 use super::node::{Content, Field, Node, Scalar};
 
-/// The most nodes that all aliases of a file may stand for together.
+/// The most nodes that all aliases of a file may add together.
 const ALIAS_NODES_MAX: usize = 1_000_000;
 
-/// The deepest nesting of lists and mappings, aliases followed.
+/// The deepest nesting of lists and mappings, with aliases resolved.
 const DEPTH_MAX: usize = 100;
 
-/// Reads the one document of a file; `None` where nothing is in it, or where a mistake (then
-/// reported) hides the rest of it.
+/// Reads the only document of a file; `None` if it is empty, or if a mistake, which is reported,
+/// hides the rest of it.
 pub(in crate::rules::parse) fn read<'a>(
     text: &'a str,
     report: &mut Report<'_>,
@@ -43,7 +43,7 @@ impl From<&Marker> for Position {
     }
 }
 
-/// A mistake after which the rest of the file cannot be understood.
+/// A mistake after which the rest of the file cannot be parsed.
 type Fatal = (Position, String);
 
 struct Builder<'a, 'r, 'e> {
@@ -54,12 +54,12 @@ struct Builder<'a, 'r, 'e> {
     alias_nodes: usize,
 }
 
-/// A list or mapping whose end is still to come.
+/// A list or mapping that is still open.
 struct Frame<'a> {
     at: Position,
     anchor: usize,
     nodes: Vec<Rc<Node<'a>>>,
-    /// A mapping's nodes are keys and values in turn.
+    /// For a mapping, keys and values alternate.
     is_map: bool,
 }
 
@@ -78,12 +78,13 @@ impl<'a> Builder<'a, '_, '_> {
             Event::DocumentStart(..) if self.root.is_some() => {
                 Err((at, "a second document; put it into a file of its own".into()))
             }
-            // Starts, ends and comments hold no values.
+            // Starts, ends and comments have no values.
             _ => Ok(()),
         }
     }
 
-    /// Whether a tag makes a scalar text; other tags change what a value means, and are mistakes.
+    /// Whether a tag makes a scalar text; other tags change the meaning of a value and are
+    /// mistakes.
     fn is_text(&mut self, tag: Option<&Tag>, at: Position) -> bool {
         let Some(tag) = tag else { return false };
         let text = tag.core_suffix() == Some("str");
@@ -128,12 +129,12 @@ impl<'a> Builder<'a, '_, '_> {
 
     fn alias(&mut self, at: Position, anchor: usize) -> Result<(), Fatal> {
         let Some(node) = self.anchors.get(&anchor) else {
-            return Err((at, "an alias inside the very node that it names".into()));
+            return Err((at, "an alias inside the node that it refers to".into()));
         };
         let node = Rc::clone(node);
         self.alias_nodes = self.alias_nodes.saturating_add(node.weight);
         if self.alias_nodes > ALIAS_NODES_MAX {
-            return Err((at, format!("aliases stand for more than {ALIAS_NODES_MAX} nodes")));
+            return Err((at, format!("aliases expand to more than {ALIAS_NODES_MAX} nodes")));
         }
         self.place(node);
         Ok(())
@@ -155,7 +156,7 @@ impl<'a> Builder<'a, '_, '_> {
         }
     }
 
-    /// Pairs keys with values; reports duplicates and keys that are no text; merges `<<`.
+    /// Pairs keys with values; reports duplicates and keys that are not text; merges `<<`.
     fn fields(&mut self, nodes: Vec<Rc<Node<'a>>>) -> Vec<Field<'a>> {
         let mut fields: Vec<Field<'a>> = Vec::with_capacity(nodes.len() / 2);
         let mut merged = vec![];
@@ -185,7 +186,7 @@ impl<'a> Builder<'a, '_, '_> {
         fields
     }
 
-    /// Adds the fields of a mapping, or of a list of them, that are not there yet.
+    /// Adds the fields of a mapping, or of a list of mappings, unless they are present.
     fn merge(&mut self, from: &Node<'a>, fields: &mut Vec<Field<'a>>, names: &mut HashSet<String>) {
         let maps = match &from.content {
             Content::List(nodes) => nodes.iter().map(|node| &**node).collect(),

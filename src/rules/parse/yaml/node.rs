@@ -1,25 +1,25 @@
-//! The tree: nodes that know where they stand in the file.
+//! The tree: nodes that know their position in the file.
 
 use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::super::errors::Position;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug)]
 pub(in crate::rules::parse) struct Node<'a> {
     pub(in crate::rules::parse) at: Position,
     pub(in crate::rules::parse) content: Content<'a>,
-    /// Nodes in it, itself included, aliases followed.
+    /// The number of nodes in it, including itself, with aliases resolved.
     pub(super) weight: usize,
-    /// Lists and mappings on the longest way down, itself included.
+    /// The depth of lists and mappings in it, including itself.
     pub(super) height: usize,
 }
 
-/// What a node is.
+/// The type and contents of a node.
 #[derive(Debug)]
 pub(in crate::rules::parse) enum Content<'a> {
-    /// Text, numbers, booleans, nothing.
+    /// Text, a number, a boolean or null.
     Scalar(Scalar<'a>),
     /// A list.
     List(Vec<Rc<Node<'a>>>),
@@ -31,7 +31,7 @@ pub(in crate::rules::parse) enum Content<'a> {
 #[derive(Clone, Debug)]
 pub(in crate::rules::parse) struct Scalar<'a> {
     pub(in crate::rules::parse) text: Cow<'a, str>,
-    /// Neither quoted nor a block: could be a number, a boolean or nothing.
+    /// Neither quoted nor a block: may be a number, a boolean or null.
     pub(in crate::rules::parse) plain: bool,
 }
 
@@ -44,7 +44,7 @@ pub(in crate::rules::parse) struct Field<'a> {
 }
 
 impl Scalar<'_> {
-    /// Whether it is YAML's null: nothing, `~` or `null`.
+    /// Whether it is YAML's null: empty, `~` or `null`.
     pub(in crate::rules::parse) fn is_null(&self) -> bool {
         self.plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
@@ -55,7 +55,7 @@ impl Node<'_> {
         matches!(&self.content, Content::Scalar(scalar) if scalar.is_null())
     }
 
-    /// Whether it is null, or a list of nothing.
+    /// Whether it is null or an empty list.
     pub(in crate::rules::parse) fn is_empty(&self) -> bool {
         self.is_null() || matches!(&self.content, Content::List(list) if list.is_empty())
     }

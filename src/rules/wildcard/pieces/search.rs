@@ -1,12 +1,12 @@
-//! One pass over one value: which nodes of the tree are reached, and what waits for which piece.
+//! One pass over one value: records the nodes that are reached, and the queue of each piece.
 
 use std::cell::RefCell;
 
 use super::node::{ROOT, Sequences};
 
-/// What searches of one thread need, one after the other; it grows to the largest tree.
+/// The memory of searches, reused by one thread; it grows to the largest tree.
 struct Scratch {
-    /// The number of the search; what carries another one is of an earlier search.
+    /// The number of the search; entries with another number are from an earlier search.
     search: u64,
     nodes: Vec<Reached>,
     queues: Vec<Queue>,
@@ -17,24 +17,24 @@ struct Scratch {
 struct Reached {
     search: u64,
     end: usize,
-    /// Behind this node in a queue; the root, where there is none.
+    /// The next node in a queue; the root at its end.
     next: usize,
 }
 
-/// Nodes that wait for one piece, those first whose parents were reached first.
+/// Nodes that wait for one piece, in the order in which their parents were reached.
 #[derive(Clone, Copy, Default)]
 struct Queue {
     search: u64,
-    /// The root, where none waits.
+    /// The root, if the queue is empty.
     first: usize,
     last: usize,
 }
 
-/// A search under way.
+/// A search in progress.
 pub(super) struct Search<'s> {
     of: &'s Sequences,
     scratch: &'s mut Scratch,
-    /// The first rule found.
+    /// The lowest rule found.
     rule: usize,
 }
 
@@ -65,7 +65,7 @@ impl Scratch {
         self.nodes[ROOT] = Reached { search: self.search, end: 0, next: ROOT };
     }
 
-    /// Whether a node was reached, and not behind `start`.
+    /// Whether a node was reached at or before `start`.
     fn is_reached(&self, node: usize, start: usize) -> bool {
         let reached = &self.nodes[node];
         reached.search == self.search && reached.end <= start
@@ -73,12 +73,12 @@ impl Scratch {
 }
 
 impl Search<'_> {
-    /// The first rule found so far.
+    /// The lowest rule found so far.
     pub(super) const fn rule(&self) -> usize {
         self.rule
     }
 
-    /// Where a piece ends, and with it those that it ends with.
+    /// Handles the end of a piece, and of the pieces that are its suffixes.
     pub(super) fn meet(&mut self, piece: usize, end: usize) {
         let of = self.of;
         let piece = &of.pieces[piece];
@@ -96,7 +96,7 @@ impl Search<'_> {
         }
     }
 
-    /// Takes the first node out of a queue whose parent was reached, and not behind `start`.
+    /// Removes the first node of a queue if its parent was reached at or before `start`.
     fn next_waiting(&mut self, piece: usize, start: usize) -> Option<usize> {
         let queue = self.scratch.queues[piece];
         if queue.search != self.scratch.search || queue.first == ROOT {
@@ -121,7 +121,7 @@ impl Search<'_> {
         of.nodes[node].queued.iter().for_each(|child| self.wait(*child));
     }
 
-    /// Puts a node at the end of the queue of its piece.
+    /// Appends a node to the queue of its piece.
     fn wait(&mut self, node: usize) {
         let Scratch { search, nodes, queues } = &mut *self.scratch;
         nodes[node].next = ROOT;

@@ -1,4 +1,4 @@
-//! Sequences that begin alike, as one tree.
+//! Merges sequences with common beginnings into one tree.
 
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
@@ -6,7 +6,7 @@ use rapidhash::fast::RandomState;
 use super::super::ends::NO_RULE;
 use super::node::{EDGES_FEW, Edge, Node, ROOT};
 
-/// The tree while it is made, and the texts of its pieces.
+/// The tree under construction, and the texts of its pieces.
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(super) texts: Vec<Vec<u8>>,
@@ -40,12 +40,12 @@ impl Tree {
         })
     }
 
-    /// All nodes but the root.
+    /// All nodes except the root.
     fn numbered(&self) -> impl Iterator<Item = (usize, &Node)> {
         self.nodes.iter().enumerate().skip(1)
     }
 
-    /// By piece: the rule of the sequence that is this piece alone.
+    /// By piece, the rule of the sequence that consists of this piece alone.
     pub(super) fn alone(&self) -> Vec<usize> {
         let mut alone = vec![NO_RULE; self.texts.len()];
         let first = self.numbered().filter(|(_, node)| node.parent == ROOT);
@@ -53,7 +53,7 @@ impl Tree {
         alone
     }
 
-    /// By piece: whether longer sequences have it.
+    /// By piece, whether longer sequences contain it.
     pub(super) fn is_in_longer(&self) -> Vec<bool> {
         let mut longer = vec![false; self.texts.len()];
         for (_, node) in self.numbered().filter(|(_, node)| node.parent != ROOT) {
@@ -63,7 +63,8 @@ impl Tree {
         longer
     }
 
-    /// By piece: the edges to look at where it ends. The others become the parents' queued children.
+    /// By piece, the edges to test where it ends. The others become queued children of their
+    /// parents.
     pub(super) fn take_edges(&mut self) -> Vec<Vec<Edge>> {
         let mut edges = vec![vec![]; self.texts.len()];
         for (child, node) in self.numbered() {

@@ -1,4 +1,4 @@
-//! A slot goes from one master to another, in steps between which a test can do what it likes.
+//! Moves a slot from one master to another, in steps between which a test can act.
 
 use super::super::servers::Reply;
 use super::Cluster;
@@ -25,7 +25,7 @@ impl Cluster {
         self.finish_migration(migration);
     }
 
-    /// From here on, what the slot's master does not have is answered with ASK.
+    /// Starts a migration: keys that the slot's master does not have are answered with ASK.
     ///
     /// # Panics
     /// When a node refuses.
@@ -37,7 +37,7 @@ impl Cluster {
         migration
     }
 
-    /// Moves the keys that are there now; keys that are new to the slot come to its new master.
+    /// Moves the keys that exist now; new keys of the slot are created on its new master.
     ///
     /// # Panics
     /// When a node refuses.
@@ -68,27 +68,27 @@ impl Cluster {
         assert!(is_moved, "{migration:?}: keys were not moved: {moved:?}");
     }
 
-    /// How many keys of a slot a node has.
+    /// The number of keys of a slot on a node.
     pub fn keys_in(&self, node: usize, slot: u16) -> u64 {
         self.command(node, &["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).into_count()
     }
 
-    /// The slot is its new master's; all nodes that run are told.
+    /// Ends a migration: the new master owns the slot, and all running nodes are notified.
     ///
     /// # Panics
     /// When a node refuses.
     pub fn finish_migration(&self, migration: Migration) {
         let id = self.nodes[migration.to].id.as_str();
-        // In this order nobody is sent to a node that refuses.
-        let mut told = vec![migration.to, migration.from];
-        for node in told.clone() {
+        // In this order no client is redirected to a node that refuses.
+        let mut notified = vec![migration.to, migration.from];
+        for node in notified.clone() {
             self.set_slot(node, migration.slot, &["NODE", id]);
         }
         for node in self.running() {
             let is_master = self.view(node).iter().any(|range| range.ids[0] == self.nodes[node].id);
-            if is_master && !told.contains(&node) {
+            if is_master && !notified.contains(&node) {
                 self.set_slot(node, migration.slot, &["NODE", id]);
-                told.push(node);
+                notified.push(node);
             }
         }
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::Cluster;
 use crate::support::process;
 
-/// From the start of redis-cli to its end.
+/// The deadline of redis-cli.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// A reshard that runs; it is killed on drop.
+/// A running reshard, killed on drop.
 pub struct Reshard(Child);
 
 impl Cluster {
@@ -24,7 +24,7 @@ impl Cluster {
         command.args(["--cluster-from", &self.nodes[from].id, "--cluster-to", &self.nodes[to].id]);
         command.args(["--cluster-slots", &slots.to_string(), "--cluster-yes"]);
         command.args(["--cluster-pipeline", &keys_at_once.to_string()]);
-        // Its report would fill a pipe: a dot for each key.
+        // Its report would fill a pipe: one dot per key.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         Reshard(process::spawn(command).expect("redis-cli, of the same package as redis-7.0"))
     }
@@ -36,12 +36,12 @@ impl Reshard {
         self.0.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Leaves all keys where they are, until [`Reshard::resume`].
+    /// Stops moving keys, until [`Reshard::resume`].
     pub fn pause(&mut self) {
         self.signal("STOP");
     }
 
-    /// Goes on after [`Reshard::pause`].
+    /// Resumes after [`Reshard::pause`].
     pub fn resume(&mut self) {
         self.signal("CONT");
     }
@@ -52,7 +52,7 @@ impl Reshard {
         }
     }
 
-    /// Waits for the end; answers whether all slots were moved.
+    /// Waits for the end; returns whether all slots were moved.
     ///
     /// # Panics
     /// When it does not end in time.

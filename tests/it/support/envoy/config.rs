@@ -1,4 +1,5 @@
-//! An Envoy's configuration: `front.yaml`, and what a test merges into it in Envoy's own words.
+//! An Envoy's configuration: `front.yaml`, and the fields that a test merges into it in Envoy's
+//! syntax.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,13 +12,14 @@ const LISTENER: &str = "/static_resources/listeners/0";
 const HTTP: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
 const HOST: &str = "/route_config/virtual_hosts/0";
 
-/// A configuration in the making. What is merged: fields of a mapping one by one, all else whole.
+/// A configuration under construction. Mappings are merged field by field, all other values are
+/// replaced.
 #[derive(Clone, Debug)]
 pub struct Config(Value);
 
 impl Config {
-    /// Everything goes to `upstream` once the service at `service` allows it; nothing is limited
-    /// yet. The domain is `edge`.
+    /// Routes everything to `upstream` if the service at `service` allows it; no limits yet. The
+    /// domain is `edge`.
     pub fn new(service: SocketAddr, upstream: &Upstream) -> Self {
         let mut config = Self(yaml(include_str!("front.yaml")));
         let clusters = [("tidegate", service), ("echo", upstream.http), ("grpc", upstream.grpc)];
@@ -31,7 +33,7 @@ impl Config {
         config
     }
 
-    /// One more replica of the service, beside the one at the start.
+    /// Adds a replica of the service.
     pub fn replica(mut self, service: SocketAddr) -> Self {
         let endpoints = self.at("/static_resources/clusters/0/load_assignment/endpoints/0");
         let endpoints = endpoints["lb_endpoints"].as_array_mut().expect("endpoints");
@@ -41,13 +43,13 @@ impl Config {
         self
     }
 
-    /// Fields of the service's cluster.
+    /// Merges fields into the service's cluster.
     pub fn service(mut self, fields: &str) -> Self {
         merge(self.at("/static_resources/clusters/0"), yaml(fields));
         self
     }
 
-    /// Fields of the rate limit filter.
+    /// Merges fields into the rate limit filter.
     pub fn filter(mut self, fields: &str) -> Self {
         let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
         let at = filters.len() - 2;
@@ -55,14 +57,14 @@ impl Config {
         self
     }
 
-    /// One more filter, right before the rate limit filter.
+    /// Adds a filter right before the rate limit filter.
     pub fn before(mut self, filter: &str) -> Self {
         let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
         filters.insert(filters.len() - 2, yaml(filter));
         self
     }
 
-    /// One more rate limit filter with fields of its own, before those that are there.
+    /// Adds a rate limit filter with fields of its own, before the others.
     pub fn another_filter(mut self, name: &str, fields: &str) -> Self {
         let filters = self.at(HTTP)["http_filters"].as_array_mut().expect("filters");
         let mut filter = filters[filters.len() - 2].clone();
@@ -72,20 +74,20 @@ impl Config {
         self
     }
 
-    /// Fields of the connection manager.
+    /// Merges fields into the connection manager.
     pub fn http(mut self, fields: &str) -> Self {
         merge(self.at(HTTP), yaml(fields));
         self
     }
 
-    /// Fields of the virtual host that all requests come to.
+    /// Merges fields into the only virtual host.
     pub fn host(mut self, fields: &str) -> Self {
         let host = self.at(HTTP).pointer_mut(HOST).expect("a virtual host");
         merge(host, yaml(fields));
         self
     }
 
-    /// One more route, before those that are there; without `match` it takes every path.
+    /// Adds a route before the others; without `match` it matches every path.
     pub fn route(mut self, fields: &str) -> Self {
         let mut route = json!({ "match": { "prefix": "/" }, "route": { "cluster": "echo" } });
         merge(&mut route, yaml(fields));
@@ -94,7 +96,7 @@ impl Config {
         self
     }
 
-    /// One more network filter, before the one that speaks HTTP.
+    /// Adds a network filter before the HTTP filter.
     pub fn network(mut self, filter: &str) -> Self {
         let chain = &mut self.at(LISTENER)["filter_chains"][0]["filters"];
         chain.as_array_mut().expect("filters").insert(0, yaml(filter));
@@ -112,10 +114,10 @@ impl fmt::Display for Config {
     }
 }
 
-/// A value in YAML.
+/// Parses YAML.
 ///
 /// # Panics
-/// When it is none.
+/// When it is invalid.
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }

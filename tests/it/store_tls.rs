@@ -1,4 +1,5 @@
-//! The service on a Redis that demands TLS, a client's certificate and a user who may do the least.
+//! The service with a Redis that requires TLS, a client certificate and a user with the fewest
+//! permissions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::support::tls::{Certificates, ClientCertificates};
 const LIMITS: &str =
     "{domain: edge, descriptors: [{key: user, rate_limit: {limit: 100000, period: 1h}}]}";
 
-/// What README and docs/redis.md say is enough.
+/// The permissions that README and docs/redis.md list as sufficient.
 const LEAST: &str = "~tg:* +evalsha +script|load +ping +get +mget +set +getrange +setrange \
                      +pexpire +pexpireat +del +time +info +client|id";
 
@@ -25,7 +26,7 @@ async fn source(caller: &Caller) -> tidegate::proto::tidegate::v1::DecisionSourc
 }
 
 #[tokio::test]
-async fn a_link_by_tls_with_a_certificate_of_our_own_decides() {
+async fn a_tls_connection_with_a_client_certificate_decides() {
     let made = Certificates::new();
     let server = RedisServer::start_tls(&made, ClientCertificates::Required);
     let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
@@ -41,7 +42,7 @@ async fn a_link_by_tls_with_a_certificate_of_our_own_decides() {
 }
 
 #[tokio::test]
-async fn the_least_permissions_suffice_and_a_rotated_password_is_read_again() {
+async fn the_fewest_permissions_suffice_and_a_rotated_password_is_read_again() {
     let server = RedisServer::start(Version::Redis70);
     let mut user = User { name: "tidegate".to_owned(), password: "first".to_owned() };
     server.add_user(&user, LEAST);
@@ -64,7 +65,7 @@ async fn the_least_permissions_suffice_and_a_rotated_password_is_read_again() {
 }
 
 #[test]
-fn the_least_permissions_have_each_command_of_the_script() {
+fn the_fewest_permissions_include_each_command_of_the_script() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
     let mut commands = BTreeSet::new();
     for file in fs::read_dir(folder).unwrap() {
@@ -73,7 +74,7 @@ fn the_least_permissions_have_each_command_of_the_script() {
             |text: &&str| text.len() > 1 && text.bytes().all(|letter| letter.is_ascii_uppercase());
         commands.extend(text.split('\'').skip(1).filter(is_word).map(str::to_owned));
     }
-    // Words of SET.
+    // Options of SET.
     for option in ["PX", "PXAT", "KEEPTTL"] {
         assert!(commands.remove(option), "{option} is gone");
     }
@@ -88,7 +89,7 @@ fn the_least_permissions_have_each_command_of_the_script() {
 }
 
 #[tokio::test]
-async fn the_least_permissions_suffice_for_every_algorithm_as_time_goes_by() {
+async fn the_fewest_permissions_suffice_for_every_algorithm_over_time() {
     let algorithms = "fixed_window sliding_window_log sliding_window_counter token_bucket gcra";
     let rule = |algorithm: &str| {
         format!(

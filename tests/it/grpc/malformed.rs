@@ -1,5 +1,5 @@
-//! The worst that a caller of Envoy's service can send, byte by byte: each row has its answer, and
-//! after each the service decides.
+//! Malformed and extreme calls of Envoy's service, byte by byte: each row has its expected answer,
+//! and after each the service must still decide.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::raw::{RawAnswer, RawCall};
 const LIMITS: &str =
     "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 1000000, period: 36500d}}]}";
 
-/// For a connection to end.
+/// The deadline for a connection to end.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The longest message.
@@ -24,17 +24,17 @@ const MESSAGE_MAX: usize = 4 << 20;
 
 const UNREADABLE: &str = "message: is not readable protobuf";
 
-/// What must come back.
+/// The expected answer.
 enum Expected {
-    /// A decision, in which so many statuses have a limit.
+    /// A decision with so many statuses that have a limit.
     Passes(usize),
     /// A decision that rejects.
     Rejected,
-    /// This code, with a message that begins so.
+    /// This code, with a message that begins with this text.
     Code(Code, &'static str),
     /// This HTTP status and no gRPC code.
     Http(u16),
-    /// The caller hung up.
+    /// The service closes the connection.
     Nothing,
 }
 
@@ -48,7 +48,7 @@ fn internal(message: &'static str) -> Expected {
     Expected::Code(Code::Internal, message)
 }
 
-/// A field of bytes: its number, and them.
+/// A field of bytes, with its number.
 fn field(number: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut out = tag(number, 2);
     encode_varint(bytes.as_ref().len() as u64, &mut out);
@@ -85,7 +85,7 @@ fn overridden(fields: &[Vec<u8>]) -> Vec<u8> {
     described(field(2, fields.concat()))
 }
 
-/// A good request that is so long.
+/// A valid request, padded to this length.
 fn padded(len: usize) -> Vec<u8> {
     let plain = and("");
     let padding = |len: usize| field(99, vec![b'x'; len]);
@@ -136,7 +136,7 @@ fn assert_decision(row: &str, answer: &RawAnswer, limits: Option<usize>) {
 }
 
 #[tokio::test]
-async fn broken_protobuf_is_refused_where_it_is_broken() {
+async fn malformed_protobuf_is_refused_with_its_position() {
     let rows = [
         ("cut short", UNREADABLE, and([0x0a, 9])),
         ("a number for the domain", UNREADABLE, varint(1, 1)),
@@ -195,12 +195,12 @@ async fn broken_protobuf_is_refused_where_it_is_broken() {
     ];
     let rows = rows
         .into_iter()
-        .map(|(row, said, message)| (row, RawCall::message(message), invalid(said)));
+        .map(|(row, printed, message)| (row, RawCall::message(message), invalid(printed)));
     assert_answers(rows.collect()).await;
 }
 
 #[tokio::test]
-async fn numbers_at_their_ends_are_decided_or_refused() {
+async fn extreme_numbers_are_decided_or_refused() {
     let unit = "descriptors[0].limit.unit: ";
     let multiplier = "descriptors[0].limit.unit_multiplier: ";
     let own = |unit, multiplier| overridden(&[varint(1, 5), varint(2, unit), multiplier]);
@@ -252,7 +252,7 @@ async fn numbers_at_their_ends_are_decided_or_refused() {
 }
 
 #[tokio::test]
-async fn whatever_is_no_grpc_call_is_told_so() {
+async fn requests_that_are_not_grpc_calls_get_an_error() {
     let good = || RawCall::message(and(""));
     let flagged = |flag| RawCall::frame(flag, and(""));
     let service = "/envoy.service.ratelimit";
@@ -299,7 +299,7 @@ async fn whatever_is_no_grpc_call_is_told_so() {
 }
 
 #[tokio::test]
-async fn who_speaks_no_http2_is_hung_up_on() {
+async fn connections_without_http2_are_closed() {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let served = Served::with_limits(LIMITS);
     let caller = served.caller().await;
@@ -315,7 +315,7 @@ async fn who_speaks_no_http2_is_hung_up_on() {
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let end = timeout(DEADLINE, stream.read_to_end(&mut answer));
-        // A reset is an end too.
+        // A reset also counts as closed.
         let _ = end.await.unwrap_or_else(|_| panic!("{bytes:?} keeps its connection"));
         assert!(caller.allows(&request("edge").about("k", "next")).await);
     }

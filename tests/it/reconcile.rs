@@ -1,5 +1,5 @@
-//! What a store on Redis does beside single decisions: charging what was admitted without it, and
-//! taking back over several servers, as in memory.
+//! Work of a Redis store besides single decisions: reconciling hits that were admitted without it,
+//! and refunds over several servers, which must equal those in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use tidegate::store::resilient::Resilience;
 use tidegate::store_error::StoreError;
 use tokio::time::timeout;
 
-use crate::asks::{checked, key_in, limit, take};
+use crate::counters::{checked, key_in, limit, take};
 use crate::support::proxy::{Mode as Network, Proxy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::{Layered, shared, store_at, store_within};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A store with this time for a decision, on which so many hits are to be charged.
+/// A store with this timeout per decision and so many hits to reconcile.
 async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) {
     let memory = MemoryStore::new(1_000_000, Arc::new(SystemClock));
     let fallback = Fallback::new(Arc::new(memory), 1);
     for user in 0..noted {
-        let ask =
+        let request =
             take(&format!("user {user}"), &limit(Algorithm::FixedWindow, 10, 1_000 * HOUR_MS));
         let down = StoreError::Unavailable("down".into());
-        assert!(fallback.decide(&[ask], OnStoreFailure::Local, down).unwrap().allowed);
+        assert!(fallback.decide(&[request], OnStoreFailure::Local, down).unwrap().allowed);
     }
     let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
@@ -42,7 +42,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) 
     (store, metrics)
 }
 
-/// Hits that were charged, and that never will be.
+/// The numbers of reconciled and of lost hits.
 fn charged(metrics: &Metrics) -> (u64, u64) {
     let text = metrics.render();
     let value = |what: &str| {
@@ -53,12 +53,12 @@ fn charged(metrics: &Metrics) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn however_many_charges_there_are_all_are_in_time() {
+async fn any_number_of_hits_is_reconciled_in_time() {
     let redis = RedisServer::start(Version::Redis70);
     let proxy = Proxy::before(redis.addr());
     let (store, metrics) = store(&proxy.url(), Duration::from_secs(2), 640).await;
     store.ready().await.unwrap();
-    // Two runs of 64 at once, all together, would take 3 seconds.
+    // Two runs of 64 at once would take 3 seconds in total.
     proxy.set(Network::DelayReplies(Duration::from_millis(600)));
     store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (640, 0));
@@ -66,7 +66,7 @@ async fn however_many_charges_there_are_all_are_in_time() {
 }
 
 #[tokio::test]
-async fn what_was_not_sent_is_charged_when_redis_is_back() {
+async fn unsent_hits_are_reconciled_when_redis_is_back() {
     let mut redis = RedisServer::start(Version::Redis70);
     let (store, metrics) = store(&redis.url(), Duration::from_secs(10), 200).await;
     redis.stop();
@@ -77,7 +77,7 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
     let all = async {
         while charged(&metrics) != (200, 0) {
             assert_eq!(charged(&metrics).1, 0, "nothing is lost");
-            // What finds out that it is back is to run too.
+            // The probe that detects its return must run too.
             tokio::task::yield_now().await;
             let _ = store.ready().await;
             store.reconcile(Duration::from_secs(60)).await;
@@ -86,22 +86,22 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
     timeout(Duration::from_secs(60), all).await.expect("all are charged");
 }
 
-/// What becomes of `asks` after `before`, each by itself, in memory and on two servers.
+/// Compares each of `requests`, sent separately after `before`, in memory and on two servers.
 async fn assert_as_in_memory(
     redis: &Layered,
     before: &[CounterRequest],
-    asks: Vec<CounterRequest>,
+    requests: Vec<CounterRequest>,
 ) {
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
-    let decide = |asks| redis.decide(asks, OnStoreFailure::Error, DecideContext::now());
-    for ask in before {
-        memory.decide(std::slice::from_ref(ask), None);
-        decide(vec![ask.clone()]).await.unwrap();
+    let decide = |requests| redis.decide(requests, OnStoreFailure::Error, DecideContext::now());
+    for request in before {
+        memory.decide(std::slice::from_ref(request), None);
+        decide(vec![request.clone()]).await.unwrap();
     }
-    let (expected, decided) = (memory.decide(&asks, None), decide(asks).await.unwrap());
+    let (expected, decided) = (memory.decide(&requests, None), decide(requests).await.unwrap());
     assert_eq!(decided.allowed, expected.allowed);
     for (own, expected) in decided.statuses.iter().zip(&expected.statuses) {
-        // The clock goes on between the two.
+        // The clock moves on between the two.
         let wait_s = |status: &Status| status.retry_after_ms.map(|ms| ms.div_ceil(30_000));
         assert_eq!((wait_s(own), own.delay_ms), (wait_s(expected), expected.delay_ms));
         assert_eq!((own.within_limit, own.remaining), (expected.within_limit, expected.remaining));
@@ -115,7 +115,7 @@ async fn two_servers() -> (Layered, [RedisServer; 2]) {
 }
 
 #[tokio::test]
-async fn a_quota_that_gives_hits_back_is_one_that_has_room() {
+async fn a_quota_that_gets_hits_back_has_capacity() {
     let (redis, _servers) = two_servers().await;
     let one = limit(Algorithm::FixedWindow, 1, 1_000 * HOUR_MS);
     for other in 0..8 {
@@ -134,7 +134,7 @@ async fn a_quota_that_gives_hits_back_is_one_that_has_room() {
 }
 
 #[tokio::test]
-async fn debt_that_is_given_back_is_waited_for_by_nobody() {
+async fn refunded_debt_delays_no_request() {
     let (redis, _servers) = two_servers().await;
     let strict = limit(Algorithm::SlidingWindowLog, 1, 10 * HOUR_MS);
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {
@@ -152,13 +152,13 @@ async fn debt_that_is_given_back_is_waited_for_by_nobody() {
                 hits: 10,
                 ..take("x", &debt)
             };
-            let asks = vec![CounterRequest { hits: 500, ..debt.clone() }, strict.clone()];
+            let requests = vec![CounterRequest { hits: 500, ..debt.clone() }, strict.clone()];
             redis
                 .inner()
                 .remove(&[strict.key.as_bytes().to_vec(), debt.key.as_bytes().to_vec()])
                 .await
                 .unwrap();
-            assert_as_in_memory(&redis, &[strict, debt], asks).await;
+            assert_as_in_memory(&redis, &[strict, debt], requests).await;
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Asks that read as a sentence: `take("name", &limit)` is what a store gets.
+//! Builders of counter requests that read as a sentence, such as `take("name", &limit)`.
 
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Enforcement;
 use tidegate::key::{Group, Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
-/// The limit of `hits` a period, with the algorithm's defaults.
+/// A limit of `hits` per period, with the algorithm's defaults.
 pub fn limit(algorithm: Algorithm, hits: u64, period_ms: u64) -> Limit {
     checked(&LimitSpec { algorithm, hits, period_ms, ..LimitSpec::default() })
 }
 
-/// The limit, which is one.
+/// The limit of a valid spec.
 pub fn checked(spec: &LimitSpec) -> Limit {
     Limit::new(spec).expect("a limit that can be")
 }
@@ -20,8 +20,8 @@ pub fn key(name: &str, limit: &Limit) -> Key {
     key_in("test", name, limit)
 }
 
-/// The key of the counter `name` in a domain, in a group with the others of that algorithm and
-/// period.
+/// The key of the counter `name` in a domain. Counters with the same algorithm and period share a
+/// group.
 pub fn key_in(domain: &str, name: &str, limit: &Limit) -> Key {
     let tail = KeySuffix::of(limit, 0);
     let key = Key::of(&KeyParts {
@@ -34,7 +34,7 @@ pub fn key_in(domain: &str, name: &str, limit: &Limit) -> Key {
     key.in_group(Group::of_limit(domain, "name", &tail))
 }
 
-/// Asks the counter `name` for one hit.
+/// A request that takes one hit from the counter `name`.
 pub fn take(name: &str, limit: &Limit) -> CounterRequest {
     CounterRequest {
         key: key(name, limit),
@@ -45,17 +45,17 @@ pub fn take(name: &str, limit: &Limit) -> CounterRequest {
     }
 }
 
-/// Asks the counter `name` whether one hit would fit.
+/// A request that tests one hit on the counter `name`.
 pub fn peek(name: &str, limit: &Limit) -> CounterRequest {
     CounterRequest { mode: Mode::Peek, ..take(name, limit) }
 }
 
-/// Gives hits back to the counter `name`.
+/// A request that gives hits back to the counter `name`.
 pub fn refund(name: &str, limit: &Limit, hits: u64) -> CounterRequest {
     CounterRequest { mode: Mode::Refund, hits, ..take(name, limit) }
 }
 
-/// An ask for one hit an hour of every algorithm in turn, with hits to spare.
+/// Requests for one hit each, cycling through all algorithms, on limits per hour with spare hits.
 pub fn mixed(count: usize) -> Vec<CounterRequest> {
     let mixed = (0..count).map(|at| {
         let algorithm = Algorithm::ALL[at % Algorithm::ALL.len()];

@@ -1,4 +1,4 @@
-//! From the start to the end: what callers and probes see, and that no call is lost.
+//! Start and shutdown: the behaviour for callers and probes, and that no call is lost.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const EDGE: &str =
 /// As above.
 const LIMIT: u64 = 4_000_000_000;
 
-/// For what only must not take for ever.
+/// A deadline for steps that must not take for ever.
 const SOME_TIME: Duration = Duration::from_secs(20);
 
 fn asked() -> Request {
@@ -31,7 +31,7 @@ fn wait_for_page(http: SocketAddr, path: &str, status: u16) -> Page {
 }
 
 #[test]
-fn a_port_that_is_taken_ends_the_start_with_what_to_do() {
+fn an_occupied_port_ends_the_start_with_advice() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let folder = limits_folder(&[EDGE]);
@@ -43,28 +43,31 @@ fn a_port_that_is_taken_ends_the_start_with_what_to_do() {
     for (addr, fix) in cases {
         let started = Stopwatch::start();
         let run = Tidegate::run(&["serve", "--limits", limits, "--grpc-addr", addr], "");
-        let said = String::from_utf8(run.stderr).unwrap();
+        let printed = String::from_utf8(run.stderr).unwrap();
         assert_eq!(run.status.code(), Some(1));
-        assert!(said.contains(&format!("--grpc-addr {addr}: ")) && said.contains(fix), "{said}");
+        assert!(
+            printed.contains(&format!("--grpc-addr {addr}: ")) && printed.contains(fix),
+            "{printed}"
+        );
         assert!(started.elapsed() < Duration::from_secs(5), "at once");
     }
 }
 
 #[tokio::test]
-async fn who_is_told_to_end_says_so_and_goes_on_answering_for_the_delay() {
+async fn after_sigterm_the_service_reports_it_and_keeps_serving_for_the_delay() {
     let mut served = Served::with(&[EDGE], &["--drain-delay", "4s"]);
     let caller = served.caller().await;
     assert!(caller.allows(&asked()).await);
-    let told = Stopwatch::start();
+    let reported = Stopwatch::start();
     served.tidegate.ask_to_end();
     caller.wait_for_health(ServingStatus::NotServing).await;
     let ready = wait_for_page(served.tidegate.http, "/readyz", 503);
     assert_eq!(ready.body, "not ready: the service is ending\n");
     assert_eq!(served.page("/healthz").status, 200);
     assert!(caller.allows(&asked()).await && served.caller().await.allows(&asked()).await);
-    assert!(told.elapsed() < Duration::from_secs(4), "all that was within the delay");
+    assert!(reported.elapsed() < Duration::from_secs(4), "all that was within the delay");
     assert_eq!(served.tidegate.wait_for_end().code(), Some(0));
-    assert!(told.elapsed() >= Duration::from_secs(4), "the delay was waited for");
+    assert!(reported.elapsed() >= Duration::from_secs(4), "the delay was waited for");
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_in_flight_is_answered_before_the_end() {
+async fn a_call_in_flight_is_answered_before_shutdown() {
     let redis = RedisServer::start(Version::Redis70);
     let args = ["--store", &redis.url(), "--store-timeout", "20s"];
     let mut served = Served::with(&[EDGE], &args);
@@ -88,7 +91,7 @@ async fn a_call_in_flight_is_answered_before_the_end() {
     let request = asked();
     let call = caller.allows(&request);
     let ending = async {
-        // Asked after the call was sent.
+        // Sent after the call.
         tokio::task::yield_now().await;
         served.tidegate.ask_to_end();
         tokio::task::spawn_blocking(move || served.tidegate.wait_for_end().code()).await.unwrap()
@@ -99,16 +102,16 @@ async fn a_call_in_flight_is_answered_before_the_end() {
 }
 
 #[tokio::test]
-async fn who_watches_health_is_told_and_does_not_hold_up_the_end() {
+async fn health_watchers_are_notified_and_do_not_delay_shutdown() {
     let mut served = Served::with(&[EDGE], &["--drain-timeout", "15s"]);
     let mut events = watch_health(&served.caller().await).await;
     assert_eq!(events.message().await.unwrap().unwrap().status, ServingStatus::Serving as i32);
-    let told = Stopwatch::start();
+    let reported = Stopwatch::start();
     served.tidegate.ask_to_end();
     assert_eq!(events.message().await.unwrap().unwrap().status, ServingStatus::NotServing as i32);
     assert!(events.message().await.unwrap().is_none(), "then the watch ends well");
     assert_eq!(served.tidegate.wait_for_end().code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
+    assert!(reported.elapsed() < Duration::from_secs(10), "{:?}", reported.elapsed());
 }
 
 async fn watch_health(caller: &Caller) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
@@ -118,7 +121,7 @@ async fn watch_health(caller: &Caller) -> tonic::Streaming<tonic_health::pb::Hea
 }
 
 #[tokio::test]
-async fn a_call_that_never_ends_is_cut_off_after_the_time_for_draining() {
+async fn a_call_that_never_ends_is_cut_off_after_the_drain_timeout() {
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     let mut served = Served::with(&[EDGE], &["--drain-timeout", "300ms"]);
     let caller = served.caller().await;
@@ -130,9 +133,9 @@ async fn a_call_that_never_ends_is_cut_off_after_the_time_for_draining() {
     drop(open);
 }
 
-/// The program of a release takes 8 MiB more, and all together is to stay under 20.
+/// A release build takes 8 MiB more, and the total must stay under 20 MiB.
 #[test]
-fn an_idle_service_holds_little_memory() {
+fn an_idle_service_uses_little_memory() {
     let served = Served::with(&[EDGE], &[]);
     let held = served.tidegate.resident_kib();
     assert!(held < 12 << 10, "{held} KiB");
@@ -151,7 +154,7 @@ async fn an_old_connection_is_replaced_and_no_call_is_lost() {
 }
 
 #[tokio::test]
-async fn a_rolling_restart_under_1000_requests_a_second_loses_none() {
+async fn a_rolling_restart_under_1000_requests_per_second_loses_none() {
     let folder = limits_folder(&[EDGE]);
     let redis = RedisServer::start(Version::Redis70);
     let url = redis.url();

@@ -1,21 +1,21 @@
-//! Random numbers that a seed replays, drawn where limits have their edges.
+//! Random numbers that a seed replays, with a preference for the edges of limits.
 
 use std::env;
 use std::ops::RangeInclusive;
 
 use fastrand::Rng;
 
-/// A row of random numbers that its seed replays.
+/// A random sequence, which its seed replays.
 #[derive(Debug)]
-pub struct Dice(Rng);
+pub struct Random(Rng);
 
-impl Dice {
-    /// The row of `seed`.
+impl Random {
+    /// The sequence of `seed`.
     pub fn of_seed(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
 
-    /// A number of the range, all equally often.
+    /// A number of the range, uniformly distributed.
     pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         self.0.u64(range)
     }
@@ -25,12 +25,12 @@ impl Dice {
         self.within(1..=times) == 1
     }
 
-    /// One of them.
+    /// One of `choices`.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         *self.0.choice(choices).expect("choices to pick from")
     }
 
-    /// Up to `most`, of all sizes: as often below 10 as between its last powers of two.
+    /// Up to `most`, of all magnitudes: as often below 10 as between its last powers of two.
     pub fn any_size(&mut self, most: u64) -> u64 {
         let bits = self.within(0..=u64::from(u64::BITS - most.leading_zeros()));
         let near = 1_u64.checked_shl(u32::try_from(bits).unwrap_or(0)).unwrap_or(u64::MAX);
@@ -42,10 +42,10 @@ impl Dice {
     }
 }
 
-/// A number from the environment, such as a seed or how many steps to run.
+/// A number from the environment, such as a seed or a number of steps.
 ///
 /// # Panics
-/// When what stands there is no number.
+/// If the variable is set and not a number.
 pub fn number_from_env(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))

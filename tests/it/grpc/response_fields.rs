@@ -1,4 +1,4 @@
-//! What answers to Envoy carry beside the decision: headers, dynamic metadata, a body.
+//! Fields of answers to Envoy besides the decision: headers, dynamic metadata, a body.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn headers(answer: &RateLimitResponse) -> BTreeMap<&str, &str> {
     headers.map(|header| (&*header.key, &*header.value)).collect()
 }
 
-async fn asked(args: &[&str], requests: &[Request]) -> RateLimitResponse {
+async fn send(args: &[&str], requests: &[Request]) -> RateLimitResponse {
     let served = Served::with(&[EDGE], args);
     let caller = served.caller().await;
     let mut answer = RateLimitResponse::default();
@@ -67,41 +67,41 @@ fn mapping<'a>(metadata: &'a Struct, name: &str) -> &'a Struct {
 
 #[tokio::test]
 async fn by_default_no_headers_are_added() {
-    let answer = asked(&[], &[request("edge").about("user", "a")]).await;
+    let answer = send(&[], &[request("edge").about("user", "a")]).await;
     assert!(answer.response_headers_to_add.is_empty());
     assert!(answer.raw_body.is_empty(), "an allowed request has no body");
 }
 
 #[tokio::test]
-async fn x_ratelimit_tells_of_the_tightest_limit_that_holds() {
+async fn x_ratelimit_shows_the_tightest_enforced_limit() {
     let both = request("edge").about("path", "a").about("user", "a").about("watched", "a");
     let args = ["--headers", "x-ratelimit"];
-    let answer = asked(&args, &[both]).await;
-    let told = headers(&answer);
-    assert_eq!((told["X-RateLimit-Limit"], told["X-RateLimit-Remaining"]), ("3", "2"));
-    let reset: u64 = told["X-RateLimit-Reset"].parse().expect("whole seconds");
+    let answer = send(&args, &[both]).await;
+    let reported = headers(&answer);
+    assert_eq!((reported["X-RateLimit-Limit"], reported["X-RateLimit-Remaining"]), ("3", "2"));
+    let reset: u64 = reported["X-RateLimit-Reset"].parse().expect("whole seconds");
     assert!((1..=36_500 * 86_400).contains(&reset), "{reset}");
-    assert_eq!(told.len(), 3);
-    let answer = asked(&args, &[request("edge").about("free", "a")]).await;
+    assert_eq!(reported.len(), 3);
+    let answer = send(&args, &[request("edge").about("free", "a")]).await;
     assert!(answer.response_headers_to_add.is_empty(), "nothing to tell of no limit");
 }
 
 #[tokio::test]
-async fn the_draft_s_fields_tell_of_every_limit_that_holds() {
+async fn draft_fields_show_every_enforced_limit() {
     let both = request("edge").about("user", "a").about("path", "a").about("watched", "a");
-    let answer = asked(&["--headers", "draft"], &[both]).await;
-    let told = headers(&answer);
+    let answer = send(&["--headers", "draft"], &[both]).await;
+    let reported = headers(&answer);
     let window = 36_500 * 86_400_u64;
     let policies = format!("\"user\";q=3;w={window}, \"a \\\"path\\\", 5 %25\";q=5;w={window}");
-    assert_eq!(told["RateLimit-Policy"], policies);
-    let states: Vec<&str> = told["RateLimit"].split(";t=").collect();
+    assert_eq!(reported["RateLimit-Policy"], policies);
+    let states: Vec<&str> = reported["RateLimit"].split(";t=").collect();
     assert_eq!(states[0], "\"user\";r=2");
     assert!(states[1].ends_with(", \"a \\\"path\\\", 5 %25\";r=4"), "{states:?}");
-    assert!(!told.contains_key("Retry-After"));
+    assert!(!reported.contains_key("Retry-After"));
 }
 
 #[tokio::test]
-async fn the_draft_s_fields_are_well_formed_whatever_the_limits() {
+async fn draft_fields_are_well_formed_for_any_limits() {
     let yaml = "{domain: edge, descriptors: [{key: user, rate_limit: \
         [{limit: 9007199254740991, period: 36500d, name: 'a\"b'}, {limit: 5, period: 36500d, name: größe}]}]}";
     let served = Served::with(&[yaml], &["--headers", "draft"]);
@@ -117,7 +117,7 @@ async fn the_draft_s_fields_are_well_formed_whatever_the_limits() {
         policy("gr%c3%b6%c3%9fe#2", 5),
     ];
     assert_eq!(headers(&answer)["RateLimit-Policy"], policies.join(", "));
-    // A quote would end Envoy's; of each user's limits the one with least left is told.
+    // A quote would end Envoy's; of each user's limits the one with least remaining is shown.
     let names = answer.statuses.iter().flat_map(|status| &status.current_limit);
     assert_eq!(names.map(|limit| &*limit.name).collect::<Vec<_>>(), ["größe", "größe"]);
     let quoted = "{domain: edge, descriptors: [{key: user, \
@@ -128,30 +128,30 @@ async fn the_draft_s_fields_are_well_formed_whatever_the_limits() {
 }
 
 #[tokio::test]
-async fn the_draft_tells_a_rejected_caller_when_to_come_again() {
+async fn draft_fields_tell_a_rejected_caller_when_to_retry() {
     let once = request("edge").about("once", "a");
-    let answer = asked(&["--headers", "draft"], &[once.clone(), once]).await;
+    let answer = send(&["--headers", "draft"], &[once.clone(), once]).await;
     assert_eq!(answer.overall_code(), Code::OverLimit);
-    let told = headers(&answer);
-    let wait: u64 = told["Retry-After"].parse().expect("whole seconds");
+    let reported = headers(&answer);
+    let wait: u64 = reported["Retry-After"].parse().expect("whole seconds");
     assert!((3_590..=3_600).contains(&wait), "{wait}");
-    assert_eq!(told["RateLimit"], format!("\"once\";r=0;t={wait}"));
+    assert_eq!(reported["RateLimit"], format!("\"once\";r=0;t={wait}"));
 }
 
 #[tokio::test]
-async fn a_rejection_has_the_body_of_its_rule_or_else_of_its_domain() {
+async fn a_rejection_has_the_body_of_its_rule_or_of_its_domain() {
     let over = |key: &str| request("edge").about(key, "a").taking(9);
     let body = |answer: RateLimitResponse| String::from_utf8(answer.raw_body.to_vec()).unwrap();
-    assert_eq!(body(asked(&[], &[over("path")]).await), "{\"error\": \"this path\"}");
-    assert_eq!(body(asked(&[], &[over("user")]).await), "slow down");
+    assert_eq!(body(send(&[], &[over("path")]).await), "{\"error\": \"this path\"}");
+    assert_eq!(body(send(&[], &[over("user")]).await), "slow down");
     let both = over("user").about("path", "a").taking(9);
-    assert_eq!(body(asked(&[], &[both]).await), "{\"error\": \"this path\"}");
-    assert_eq!(body(asked(&[], &[over("watched")]).await), "", "a shadow rejects nobody");
+    assert_eq!(body(send(&[], &[both]).await), "{\"error\": \"this path\"}");
+    assert_eq!(body(send(&[], &[over("watched")]).await), "", "a shadow rejects nobody");
 }
 
 #[tokio::test]
-async fn dynamic_metadata_name_the_domain_the_rules_met_and_those_that_reject() {
-    let asks = request("edge")
+async fn dynamic_metadata_name_the_domain_the_matched_rules_and_the_rejecting_ones() {
+    let user_request = request("edge")
         .about("user", "alice")
         .about("nothing", "b")
         .about("free", "c")
@@ -159,7 +159,7 @@ async fn dynamic_metadata_name_the_domain_the_rules_met_and_those_that_reject() 
         .taking(2)
         .about("path", "/x")
         .taking(9);
-    let answer = asked(&[], &[asks]).await;
+    let answer = send(&[], &[user_request]).await;
     let metadata = answer.dynamic_metadata.expect("metadata");
     assert_eq!(text(&metadata.fields["domain"]), "edge");
     assert_eq!(texts(&metadata, "matched"), ["user", "free", "watched", "a \"path\", 5 %"]);
@@ -171,7 +171,7 @@ async fn dynamic_metadata_name_the_domain_the_rules_met_and_those_that_reject() 
 
 #[tokio::test]
 async fn metadata_of_several_rules_are_joined() {
-    let answer = asked(&[], &[request("edge").about("user", "a").about("path", "b")]).await;
+    let answer = send(&[], &[request("edge").about("user", "a").about("path", "b")]).await;
     let metadata = answer.dynamic_metadata.expect("metadata");
     let configured = mapping(&metadata, "metadata");
     assert_eq!(text(&configured.fields["tier"]), "free", "the first one stands");
@@ -183,13 +183,13 @@ async fn metadata_of_several_rules_are_joined() {
 
 #[tokio::test]
 async fn dynamic_metadata_can_be_turned_off() {
-    let answer = asked(&["--dynamic-metadata", "off"], &[request("edge").about("user", "a")]).await;
+    let answer = send(&["--dynamic-metadata", "off"], &[request("edge").about("user", "a")]).await;
     assert_eq!(answer.dynamic_metadata, None);
 }
 
 #[tokio::test]
-async fn long_names_and_domains_are_told_whole() {
-    // Lengths that take one, two and three bytes to spell.
+async fn long_names_and_domains_are_not_cut() {
+    // Lengths whose encoding takes one, two and three bytes.
     let name = "n".repeat(128);
     let value = "v".repeat(4_000);
     let yaml = format!(
@@ -198,8 +198,9 @@ async fn long_names_and_domains_are_told_whole() {
         "d".repeat(127)
     );
     let served = Served::with_limits(&yaml);
-    let asks = request("d".repeat(127)).about("k", &value).about("named", "a");
-    let metadata = served.caller().await.should(&asks).await.unwrap().dynamic_metadata.unwrap();
+    let user_request = request("d".repeat(127)).about("k", &value).about("named", "a");
+    let metadata =
+        served.caller().await.should(&user_request).await.unwrap().dynamic_metadata.unwrap();
     assert_eq!(text(&metadata.fields["domain"]).len(), 127);
     assert_eq!(texts(&metadata, "matched"), [format!("k={value}"), name]);
     assert_eq!(texts(&metadata, "rejected"), [""; 0]);

@@ -1,4 +1,4 @@
-//! Requests whose counters are on several independent servers, and links with TLS and users.
+//! Requests whose counters are on several independent servers, and connections with TLS and users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,12 +46,13 @@ async fn a_request_over_several_servers_takes_from_all_or_from_none() {
             let after = remaining(&caller, tenant).await;
             assert_eq!(after, (20 - taken, before.1 - 1), "tenant {tenant}");
         }
-        // More than the tenant has left, and less than everyone: given back where it was taken.
+        // More than the tenant has left, and less than `everyone` has: hits are given back where
+        // they were taken.
         let rejected = caller.check(&both(tenant).each_taking(18)).await.unwrap();
         assert!(rejected.statuses[1].within_limit && !rejected.statuses[0].within_limit);
-        let told = (rejected.statuses[0].remaining, rejected.statuses[1].remaining);
-        assert_eq!(told, remaining(&caller, tenant).await);
-        assert_eq!(told, (17, 300 - 3 * (tenant + 1)));
+        let reported = (rejected.statuses[0].remaining, rejected.statuses[1].remaining);
+        assert_eq!(reported, remaining(&caller, tenant).await);
+        assert_eq!(reported, (17, 300 - 3 * (tenant + 1)));
     }
     let keys = servers.iter().map(|server| server.command(&["DBSIZE"]));
     let keys: Vec<_> = keys.collect();
@@ -59,7 +60,7 @@ async fn a_request_over_several_servers_takes_from_all_or_from_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_once_no_hit_is_lost_or_invented() {
+async fn concurrent_requests_lose_and_invent_no_hits() {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let served = served(&servers);
     let passed = Arc::new((0..TENANTS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
@@ -85,13 +86,13 @@ async fn at_once_no_hit_is_lost_or_invented() {
         assert_eq!(remaining(&caller, tenant).await.0, 20 - passed, "tenant {tenant}");
         all += passed;
     }
-    // Hits on their way back may reject others, so that a few of everyone's may be left.
+    // Hits that are being given back may reject others, so that a few of `everyone` may remain.
     assert!((250..=300).contains(&all), "{all} passed");
     assert_eq!(remaining(&caller, 0).await.1, 300 - all);
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_is_told_while_the_other_decides() {
+async fn a_server_that_refuses_is_reported_while_the_other_decides() {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     let args =
@@ -106,7 +107,7 @@ async fn a_server_that_refuses_is_told_while_the_other_decides() {
             Ok(_decision) => decided += 1,
             Err(_refusal) => refused += 1,
         }
-        // Whoever was asked last.
+        // For any order of the servers.
         assert_eq!(served.page("/readyz").status, if refused > 0 { 503 } else { 200 });
     }
     assert!(decided > 0 && refused > 0, "{decided} and {refused}");
@@ -115,7 +116,7 @@ async fn a_server_that_refuses_is_told_while_the_other_decides() {
 }
 
 #[tokio::test]
-async fn over_several_servers_only_a_request_that_passes_gives_back() {
+async fn on_several_servers_only_an_allowed_request_gives_back() {
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
     let served = served(&servers);
     let caller = served.caller().await;
@@ -123,7 +124,7 @@ async fn over_several_servers_only_a_request_that_passes_gives_back() {
     for tenant in 0..TENANTS {
         let paying = |hits| everyone.clone().about("tenant", tenant.to_string()).taking(hits);
         assert!(caller.allows(&both(tenant)).await);
-        // Five are more than one: a refund that is taken back would leave five.
+        // Five are more than the limit: a refund that is taken back would leave five.
         let rejected = caller.should(&paying(20)).await.unwrap();
         let codes: Vec<_> = rejected.statuses.iter().map(DescriptorStatus::code).collect();
         assert_eq!(codes, [Code::Ok, Code::OverLimit], "tenant {tenant}");
@@ -137,7 +138,7 @@ async fn over_several_servers_only_a_request_that_passes_gives_back() {
 }
 
 #[tokio::test]
-async fn quotas_on_several_servers_reject_together_and_take_where_they_have_room() {
+async fn quotas_on_several_servers_reject_together_and_take_where_there_is_capacity() {
     let limits = "{domain: quotas, slot_by: [model], descriptors: [{key: model, quota_mode: true, \
         rate_limit: {limit: 2, period: 1h, algorithm: sliding_window_log}}]}";
     let servers = [Version::Redis70, Version::Redis70].map(RedisServer::start);
@@ -159,7 +160,7 @@ async fn quotas_on_several_servers_reject_together_and_take_where_they_have_room
     }
 }
 
-/// Waits until a request is allowed; a denial that is kept for a minute ends the test.
+/// Waits until a request is allowed; a denial that is kept for a minute fails the test.
 async fn allowed_in_the_end(caller: &Caller, request: &Request) {
     let allowed = async {
         while !caller.allows(request).await {
@@ -169,7 +170,7 @@ async fn allowed_in_the_end(caller: &Caller, request: &Request) {
     timeout(DEADLINE, allowed).await.expect("a denial that no longer holds ends");
 }
 
-/// A tenant whose counters are on another server than everyone's, and which server that is.
+/// A tenant whose counters are on another server than those of `everyone`, and the server.
 fn tenant_apart(names: &[String]) -> (u64, usize) {
     let ring = Ring::new(names).unwrap();
     let server_of = |tenant| ring.server_of(format!("edge,tenant={tenant}").as_bytes());
@@ -178,7 +179,7 @@ fn tenant_apart(names: &[String]) -> (u64, usize) {
 }
 
 #[tokio::test]
-async fn hits_that_were_given_back_are_not_denied_by_another_replica() {
+async fn hits_given_back_are_not_denied_by_another_replica() {
     const SINGLE: &str = "{domain: edge, slot_by: [tenant], descriptors: [\
         {key: tenant, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}, \
         {key: everyone, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
@@ -191,8 +192,8 @@ async fn hits_that_were_given_back_are_not_denied_by_another_replica() {
     let (tenant, server) = tenant_apart(&proxies.each_ref().map(|p| p.addr().to_string()));
     let everyone = request("edge").about("everyone", "");
 
-    // The tenant is full, and the server that says so answers late: meanwhile the other one has
-    // taken what it will have to give back.
+    // The tenant is full, and the server that reports it answers late: meanwhile the other one has
+    // taken hits that it has to give back.
     assert!(first.allows(&request("edge").about("tenant", tenant.to_string())).await);
     proxies[server].set(Mode::Stall);
     let spread = tokio::spawn(async move { first.allows(&both(tenant)).await });

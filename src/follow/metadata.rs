@@ -1,9 +1,9 @@
 //! The metadata of followed files at one moment.
 //!
-//! Symlinks are followed, so a swapped symlink anywhere on the way shows as another inode. Times are
-//! only compared for equality: the clock of a file server does not matter. Files are read some 100 ms
-//! after their last change at the earliest, so a later write in the same tick of the file system's clock
-//! cannot be missed.
+//! Symlinks are followed, so a swapped symlink anywhere in a path shows as another inode. Times are
+//! only compared for equality, so the clock of a file server does not matter. Files are read at
+//! least 100 ms after their last change, so a later write within the same tick of the file system's
+//! clock cannot be missed.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -14,14 +14,14 @@ use std::time::SystemTime;
 
 use crate::file;
 
-/// The most paths that are opened at each look, 100 files and their folder: it then takes 0.4 ms instead
-/// of 0.2 ms.
+/// The most paths that are opened per poll, 100 files and their folder: a poll then takes 0.4 ms
+/// instead of 0.2 ms.
 const OPENED_MAX: usize = 101;
 
-/// The state of files without their contents: where two looks are equal, nothing was written, replaced,
-/// added or removed between them.
+/// The state of files without their contents. If two are equal, nothing was written, replaced,
+/// added or removed in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Look(Vec<(PathBuf, Option<Stat>)>);
+pub(super) struct FilesState(Vec<(PathBuf, Option<Stat>)>);
 
 /// The state of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ struct Stat {
     size: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// Seconds and nanoseconds; moves with permissions and names, too.
+    /// Seconds and nanoseconds; also changes with permissions and names.
     changed: (i64, i64),
 }
 
-/// Which file it is, by whatever name. Inodes are given again, often at once; the time of creation then
-/// differs, where the file system keeps it.
+/// Identifies a file under any name. Inodes are reused, often at once; the creation time then
+/// differs, if the file system stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -43,8 +43,8 @@ struct Identity {
     created: Option<SystemTime>,
 }
 
-impl Look {
-    /// The state now of what these paths lead to.
+impl FilesState {
+    /// The current state of the files at these paths.
     pub(super) fn at(paths: Vec<PathBuf>) -> Self {
         let is_opened = paths.len() <= OPENED_MAX;
         let metadata = |path: &Path| if is_opened { opened(path) } else { fs::metadata(path) };
@@ -55,12 +55,12 @@ impl Look {
         Self(paths.into_iter().map(stat).collect())
     }
 
-    /// What was looked at.
+    /// The polled paths.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(|(path, _)| path.as_path())
     }
 
-    /// Whether a file was written in place since the look before, rather than replaced by another file.
+    /// Whether a file was written in place since `before`, rather than replaced by another file.
     pub(super) fn is_written_in_place_since(&self, before: &Self) -> bool {
         let before: HashMap<_, _> = before.0.iter().map(|(path, stat)| (path, stat)).collect();
         self.0.iter().any(|(path, now)| match (now, before.get(path)) {
@@ -70,16 +70,16 @@ impl Look {
     }
 }
 
-/// The metadata of a file that is opened for it, because NFS asks its server only then (close-to-open
-/// consistency, nfs(5)): without it, metadata may be a minute old.
+/// The metadata of a file that is opened for it, because NFS asks its server only then
+/// (close-to-open consistency, nfs(5)): otherwise, metadata may be a minute old.
 fn opened(path: &Path) -> io::Result<Metadata> {
-    // A file that may not be read has metadata all the same.
+    // A file that may not be read still has metadata.
     file::open(path).and_then(|file| file.metadata()).or_else(|_unreadable| fs::metadata(path))
 }
 
 #[cfg(test)]
-impl Look {
-    /// A made-up look at one file: which inode its path leads to, and how often that was written.
+impl FilesState {
+    /// A made-up state of one file: its inode, and the number of writes.
     pub(super) fn of_file(inode: u64, writes: i64) -> Self {
         let identity = Identity { device: 1, inode, created: None };
         let stat = Stat { identity, size: 1, modified: (writes, 0), changed: (writes, 0) };
@@ -88,7 +88,7 @@ impl Look {
 }
 
 impl Stat {
-    /// Of a folder only which one it is: its size and times also change with files that are not
+    /// Of a folder only its identity: its size and times also change with files that are not
     /// followed.
     fn of(metadata: &Metadata) -> Self {
         let created = metadata.created().ok();
@@ -114,26 +114,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_does_not_wait_for_a_pipe() {
+    fn a_poll_does_not_wait_for_a_pipe() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
-        let nothing = Look::at(vec![pipe.clone()]);
+        let nothing = FilesState::at(vec![pipe.clone()]);
         mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
-        assert_ne!(Look::at(vec![pipe]), nothing);
+        assert_ne!(FilesState::at(vec![pipe]), nothing);
     }
 
     #[test]
-    fn a_look_changes_with_all_that_happens_to_the_files_and_with_nothing_else() {
+    fn a_state_changes_with_every_change_of_the_files_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("a"), "x").unwrap();
         fs::create_dir(path("v1")).unwrap();
         fs::create_dir(path("v2")).unwrap();
         symlink("v1", path("current")).unwrap();
-        let look = || Look::at(["", "a", "b", "current/c"].map(path).to_vec());
-        let mut before = look();
+        let state = || FilesState::at(["", "a", "b", "current/c"].map(path).to_vec());
+        let mut before = state();
         let mut changed = |what: &str, in_place: bool| {
-            let now = look();
+            let now = state();
             assert_eq!(now != before, what != "nothing", "{what}");
             assert_eq!(now.is_written_in_place_since(&before), in_place, "{what}");
             before = now;
