@@ -14,7 +14,7 @@ mod sliding_window_log;
 mod state;
 
 pub use sliding_window_log::Log;
-pub use state::{Debt, Record, State, Water};
+pub use state::{Debt, FORMAT, Record, State, Water};
 
 use crate::limit::{HITS_MAX, Limit, Shape};
 

@@ -23,6 +23,7 @@ mod exact;
 mod examples;
 mod faults;
 mod files;
+mod format;
 mod grpc;
 mod http;
 #[allow(clippy::disallowed_methods, reason = "other processes take real time")]
