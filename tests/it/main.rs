@@ -12,6 +12,7 @@ mod charges;
 mod circles;
 mod cli;
 mod cluster;
+mod conformance;
 mod deny_cache;
 mod deploy;
 mod dice;

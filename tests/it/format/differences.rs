@@ -111,7 +111,7 @@ fn fill_a_long_log(builds: &mut [Script; 2], dice: &mut Dice, name: &str) -> See
     let limit = limit(Algorithm::SlidingWindowLog, 1_200, 1_000);
     let mut admitted = Admitted { limit, hits: VecDeque::new() };
     let (mut now_ms, mut turn, mut seen) = (START_MS, 1, Seen::default());
-    for _ in 0..6_000 {
+    for _ in 0..4_000 {
         now_ms += dice.within(0..=2);
         // Each build decides for a while, so that today's begins to move records.
         if dice.one_in(40) {
@@ -138,7 +138,7 @@ fn format_1_counts_hits_of_a_log_that_moves_records_up_to_a_period_longer_and_ne
     let server = RedisServer::start(Version::Redis70);
     let mut builds = builds(&server);
     let mut early = 0;
-    for seed in 0..5 {
+    for seed in 0..3 {
         let seen = fill_a_long_log(&mut builds, &mut Dice::of_seed(seed), &format!("log {seed}"));
         assert!(seen.allowed > 1_000 && seen.moving > 0, "{seen:?}");
         early += seen.early;
