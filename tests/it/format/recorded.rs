@@ -88,10 +88,8 @@ impl Script {
 
     /// The stored bytes of a key.
     pub fn stored(&mut self, key: &[u8]) -> Option<Vec<u8>> {
-        match self.connection.command(&[b"GET", key]).unwrap() {
-            Reply::Nil => None,
-            reply => Some(reply.into_bytes()),
-        }
+        let reply = self.connection.command(&[b"GET", key]).unwrap();
+        (reply != Reply::Nil).then(|| reply.into_bytes())
     }
 
     /// Stores bytes under a key.
