@@ -16,7 +16,7 @@ mod state;
 
 pub use record::Record;
 pub use sliding_window_log::Log;
-pub use state::{Debt, State, Water};
+pub use state::{Debt, FORMAT, State, Water};
 
 use crate::limit::{Limit, Shape};
 

@@ -2,10 +2,22 @@
 //!
 //! Every state is a row of records of 13 bytes, a moment in 6 and an amount in 7, little-endian;
 //! a log has a header before them. Lua reads and writes the same bytes with `struct`.
+//!
+//! No byte says which [`FORMAT`] a state has. Its length and its tags do: see "Stored bytes" in
+//! ARCHITECTURE.md.
 
 use super::record::{Record, push_record};
 use super::sliding_window_log::Log;
 use crate::limit::HITS_MAX;
+
+/// The format of stored bytes and of script calls that this build writes. It reads all formats from
+/// 1 on.
+///
+/// 1. The first.
+/// 2. Buckets in debt by more than 2^53 - 1 units have 32 bytes; logs may have a moves record.
+///
+/// A test compares it with `tests/golden/format`, which holds states, calls and the script of each.
+pub const FORMAT: u32 = 2;
 
 /// A bucket's content and when it was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

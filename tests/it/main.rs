@@ -9,6 +9,7 @@
 mod algorithms;
 mod cli;
 mod cluster;
+mod conformance;
 mod counters;
 mod deny_cache;
 mod deploy;
@@ -19,6 +20,7 @@ mod exact;
 mod examples;
 mod faults;
 mod files;
+mod format;
 mod grpc;
 mod http;
 #[allow(clippy::disallowed_methods, reason = "other processes take real time")]

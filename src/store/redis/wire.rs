@@ -44,6 +44,16 @@ impl Call {
         }
         run.finish(at_ms)
     }
+
+    /// KEYS of the script run.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.keys.iter().map(Key::as_bytes)
+    }
+
+    /// ARGV of the script run.
+    pub fn args(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.args.iter().map(|arg| &arg[..])
+    }
 }
 
 /// A run while requests are added to it.

@@ -1,4 +1,4 @@
-//! Stores on a test's own server.
+//! Stores on a test's own server. No other file of the conformance suite builds stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use tidegate::decide::CounterRequest;
 use tidegate::decision::Decision;
 use tidegate::metrics::Metrics;
 use tidegate::on_store_failure::OnStoreFailure;
+use tidegate::store::AnyStore;
 use tidegate::store::DecideContext;
 use tidegate::store::deny_cache::Bounds;
 use tidegate::store::fallback::Fallback;
@@ -96,4 +97,78 @@ pub async fn decide(store: &Layered, counter_requests: &[CounterRequest]) -> Dec
         .decide(counter_requests.to_vec(), OnStoreFailure::Error, DecideContext::now())
         .await
         .unwrap()
+}
+
+/// A store under the conformance suite.
+pub struct Subject {
+    store: Arc<AnyStore>,
+    policy: OnStoreFailure,
+    /// Whether it decides at the moments of a replay; else at those of its own clock.
+    pub replays: bool,
+    /// Whether counters of one request may be in several slots.
+    pub spreads: bool,
+}
+
+impl Subject {
+    /// The store in this process.
+    pub fn memory() -> Self {
+        let memory = MemoryStore::new(10_000, Arc::new(SystemClock));
+        Self::of(AnyStore::Memory(Arc::new(memory)))
+    }
+
+    /// The store at a URL.
+    pub async fn at(url: &str) -> Self {
+        Self::of(AnyStore::Redis(Box::new(store_at(url, &shared(0)).await)))
+    }
+
+    /// The store at a URL with a deny cache before it and the fallback behind it, as `serve` has it. The
+    /// deny cache decides nothing in a replay.
+    pub async fn layered(url: &str) -> Self {
+        let store = AnyStore::Redis(Box::new(store_at(url, &shared(10_000)).await));
+        Self { policy: OnStoreFailure::Local, replays: false, ..Self::of(store) }
+    }
+
+    fn of(store: AnyStore) -> Self {
+        let (store, policy) = (Arc::new(store), OnStoreFailure::Error);
+        Self { store, policy, replays: true, spreads: false }
+    }
+
+    /// The same store, asked about counters in several slots.
+    pub fn spreading(self) -> Self {
+        Self { spreads: true, ..self }
+    }
+
+    /// The same store, asked at the moments of its own clock.
+    pub fn on_its_own_clock(self) -> Self {
+        Self { replays: false, ..self }
+    }
+
+    /// Decides now, or at a moment of a replay.
+    pub async fn decide(&self, request: Vec<CounterRequest>, at_ms: Option<u64>) -> Decision {
+        self.store.decide(request, self.policy, self.context(at_ms)).await.unwrap()
+    }
+
+    /// Decides requests that come at once.
+    pub async fn decide_at_once(
+        &self,
+        requests: impl IntoIterator<Item = Vec<CounterRequest>>,
+        at_ms: Option<u64>,
+    ) -> Vec<Decision> {
+        let decide = |request| {
+            let (store, policy) = (Arc::clone(&self.store), self.policy);
+            let context = self.context(at_ms);
+            tokio::spawn(async move { store.decide(request, policy, context).await })
+        };
+        let asked: Vec<_> = requests.into_iter().map(decide).collect();
+        let mut decisions = Vec::new();
+        for request in asked {
+            decisions.push(request.await.unwrap().unwrap());
+        }
+        decisions
+    }
+
+    fn context(&self, at_ms: Option<u64>) -> DecideContext {
+        let context = at_ms.map_or_else(DecideContext::now, DecideContext::at);
+        context.spreading(self.spreads)
+    }
 }
