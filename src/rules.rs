@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use rapidhash::fast::RandomState;
 
+use crate::decision::Enforcement;
 use crate::key::Group;
 
 pub mod parse;
@@ -25,7 +26,7 @@ mod wildcard;
 
 use parse::LoadError;
 pub(crate) use rule::Segment;
-pub use rule::{Role, Rule, RuleLimit, Unlimited};
+pub use rule::{Rule, RuleLimit, Unlimited};
 use tree::Level;
 
 /// The deepest nesting of descriptors.
@@ -195,14 +196,13 @@ impl Domain {
 }
 
 impl Switches {
-    /// What the limits of a rule do that asks for this.
-    pub(crate) const fn role(self, shadow: bool, quota: bool) -> Role {
-        if self.shadow || shadow {
-            Role::Shadow
-        } else if self.quota || quota {
-            Role::Quota
-        } else {
-            Role::Enforced
+    /// The enforcement of a limit whose own is `own`: a switch of the domain applies to all its
+    /// limits, and shadow applies before quota.
+    pub(crate) const fn enforcement(self, own: Enforcement) -> Enforcement {
+        match own {
+            _ if self.shadow => Enforcement::Shadow,
+            Enforcement::Enforced if self.quota => Enforcement::Quota,
+            own => own,
         }
     }
 }

@@ -2,9 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::decision::LimitResult;
-use crate::decision::{Decision, Source};
-use crate::decision::{Enforcement, Status};
+use crate::decision::{Decision, Enforcement, LimitResult, QuotaGroup, Source, Status};
 use crate::limit::Limit;
 use crate::plan::{MatchedLimit, Origin};
 use crate::proto::DURATION_MAX_MS;
@@ -40,6 +38,7 @@ pub struct LimitStatus<'s> {
     pub limit: Option<Limit>,
     /// What the limit does to requests that do not fit it.
     pub enforcement: Enforcement,
+    quota_group: QuotaGroup,
     /// The rule that was matched.
     pub matched: Option<&'s Rule>,
     /// The store's answer; an unlimited rule has room for any hits. No wait is longer than
@@ -97,16 +96,18 @@ fn retry_after_ms(statuses: &[LimitStatus<'_>]) -> Option<u64> {
     // Never is after everything.
     let wait = |status: &LimitStatus<'_>| status.status.retry_after_ms.unwrap_or(u64::MAX);
     let mut enforced = 0;
-    let mut quotas: SmallVec<[(u8, u64); 8]> = SmallVec::new();
+    let mut quotas: SmallVec<[(QuotaGroup, u64); 8]> = SmallVec::new();
     for status in statuses {
         let wait_ms = if status.status.within_limit { 0 } else { wait(status) };
         match status.enforcement {
             Enforcement::Shadow => {}
             Enforcement::Enforced => enforced = wait_ms.max(enforced),
-            Enforcement::Quota(group) => match quotas.iter_mut().find(|(own, _)| *own == group) {
-                Some((_, own)) => *own = wait_ms.max(*own),
-                None => quotas.push((group, wait_ms)),
-            },
+            Enforcement::Quota => {
+                match quotas.iter_mut().find(|(group, _)| *group == status.quota_group) {
+                    Some((_, longest_ms)) => *longest_ms = wait_ms.max(*longest_ms),
+                    None => quotas.push((status.quota_group, wait_ms)),
+                }
+            }
         }
     }
     let quota = quotas.iter().map(|(_, wait_ms)| *wait_ms).min().unwrap_or(0);
@@ -133,6 +134,7 @@ impl<'s> LimitStatus<'s> {
             named,
             limit: matched.origin.limit().copied(),
             enforcement: matched.enforcement,
+            quota_group: matched.quota_group,
             matched: matched.origin.rule(),
             status: matched
                 .counter

@@ -162,7 +162,7 @@ fn same_for_all(counters: &[CounterRequest], allowed: bool) -> Decision {
 mod tests {
     use super::*;
     use crate::clock::FakeClock;
-    use crate::decision::Enforcement;
+    use crate::decision::{Enforcement, QuotaGroup};
     use crate::key::Key;
     use crate::limit::{Algorithm, Limit, LimitSpec};
 
@@ -187,6 +187,7 @@ mod tests {
             hits,
             mode,
             enforcement: Enforcement::Enforced,
+            quota_group: QuotaGroup::default(),
         }
     }
 

@@ -30,7 +30,7 @@ use super::memory::MemoryStore;
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::{CounterRequest, Mode};
 use crate::decision::Decision;
-use crate::decision::Enforcement;
+use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::{Limit, LimitSpec};
 use crate::metrics::Metrics;
@@ -320,5 +320,6 @@ fn probe(number: u32) -> Result<CounterRequest, String> {
         tail: &KeySuffix::of(&limit, 0),
     };
     let (key, enforcement) = (Key::of(&key_parts), Enforcement::Shadow);
-    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement })
+    let quota_group = QuotaGroup::default();
+    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement, quota_group })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::clock::SystemClock;
 use tidegate::decide::{CounterRequest, Mode};
-use tidegate::decision::{Enforcement, Status};
+use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
 use tidegate::rules::OnStoreFailure;
@@ -17,7 +17,7 @@ use tidegate::store::redis::{RedisStore, Shared};
 use tidegate::store::{DecideContext, StoreError};
 use tokio::time::timeout;
 
-use crate::asks::{checked, key_in, limit, take};
+use crate::asks::{checked, in_quota_group, key_in, limit, take};
 use crate::support::proxy::{Mode as Network, Proxy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::{shared, store_at, store_within};
@@ -120,14 +120,10 @@ async fn a_quota_that_gives_hits_back_is_one_that_has_room() {
     for other in 0..8 {
         let take =
             CounterRequest { key: key_in(&format!("full {other}"), "x", &one), ..take("x", &one) };
-        let full = CounterRequest { enforcement: Enforcement::Quota(0), ..take.clone() };
+        let full = in_quota_group(0, take.clone());
         let key = key_in(&format!("refunded {other}"), "x", &one);
-        let refund = CounterRequest {
-            key,
-            mode: Mode::Refund,
-            enforcement: Enforcement::Quota(1),
-            ..take.clone()
-        };
+        let refund = CounterRequest { key, mode: Mode::Refund, ..take.clone() };
+        let refund = in_quota_group(1, refund);
         assert_as_in_memory(&redis, &[take], vec![full, refund]).await;
     }
 }

@@ -16,7 +16,7 @@ use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
-use tidegate::decision::Enforcement;
+use tidegate::decision::{Enforcement, QuotaGroup};
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisStore;
@@ -299,12 +299,13 @@ impl Episode {
 pub(super) fn number_groups(asks: &mut [CounterRequest]) {
     let mut drawn = Vec::new();
     for ask in asks {
-        if let Enforcement::Quota(group) = &mut ask.enforcement {
-            let number = drawn.iter().position(|other| other == group).unwrap_or_else(|| {
-                drawn.push(*group);
+        if ask.enforcement == Enforcement::Quota {
+            let group = ask.quota_group;
+            let number = drawn.iter().position(|other| *other == group).unwrap_or_else(|| {
+                drawn.push(group);
                 drawn.len() - 1
             });
-            *group = u8::try_from(number).unwrap();
+            ask.quota_group = QuotaGroup::new(number).unwrap();
         }
     }
 }
@@ -330,12 +331,13 @@ fn draw_ask(dice: &mut Dice, counter: &Counter) -> CounterRequest {
         _ => Mode::Take,
     };
     let hits = hits.min(HITS_MAX);
-    let enforcement = match dice.within(0..=19) {
-        0..=1 => Enforcement::Shadow,
-        2..=7 => Enforcement::Quota(u8::try_from(dice.within(0..=2)).unwrap()),
-        _ => Enforcement::Enforced,
+    let (enforcement, quota_group) = match dice.within(0..=19) {
+        0..=1 => (Enforcement::Shadow, 0),
+        2..=7 => (Enforcement::Quota, dice.within(0..=2)),
+        _ => (Enforcement::Enforced, 0),
     };
-    CounterRequest { hits, mode, enforcement, ..asks::take(&counter.name, &limit) }
+    let quota_group = QuotaGroup::new(usize::try_from(quota_group).unwrap()).unwrap();
+    CounterRequest { hits, mode, enforcement, quota_group, ..asks::take(&counter.name, &limit) }
 }
 
 async fn run(

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tidegate::clock::FakeClock;
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
-use tidegate::decision::Enforcement;
+use tidegate::decision::{Enforcement, QuotaGroup};
 use tidegate::limit::{Algorithm, Limit, LimitSpec, Shape};
 use tidegate::store::DecideContext;
 use tidegate::store::memory::MemoryStore;
@@ -219,13 +219,14 @@ fn draw_ask(dice: &mut Dice, counter: &Counter) -> CounterRequest {
         1 => Mode::Refund,
         _ => Mode::Take,
     };
-    let enforcement = match dice.within(0..=19) {
-        0..=1 => Enforcement::Shadow,
-        2..=5 => Enforcement::Quota(u8::try_from(dice.within(0..=2)).unwrap()),
-        _ => Enforcement::Enforced,
+    let (enforcement, quota_group) = match dice.within(0..=19) {
+        0..=1 => (Enforcement::Shadow, 0),
+        2..=5 => (Enforcement::Quota, dice.within(0..=2)),
+        _ => (Enforcement::Enforced, 0),
     };
+    let quota_group = QuotaGroup::new(usize::try_from(quota_group).unwrap()).unwrap();
     let key = asks::key_in(&counter.domain, "counter", &limit);
-    CounterRequest { key, limit, hits, mode, enforcement }
+    CounterRequest { key, limit, hits, mode, enforcement, quota_group }
 }
 
 /// How much later the next run comes: often when something of the last one is over.

@@ -7,7 +7,8 @@ use super::fields::{Fields, Reported, Subject, kind};
 use super::path::Step;
 use super::yaml::{Content, Node};
 use super::{limit, metadata, path};
-use crate::rules::rule::{Kind, Role, Rule};
+use crate::decision::Enforcement;
+use crate::rules::rule::{Kind, Rule};
 use crate::rules::tree::{Level, Pattern};
 use crate::rules::wildcard::{Covered, Refused, Unfit, WILDCARD_BYTES_MAX, WILDCARDS_MAX};
 use crate::rules::{LEVELS_MAX, Switches};
@@ -228,7 +229,7 @@ impl Reader<'_, '_, '_> {
         Rule {
             path: own.path.into(),
             kind,
-            role: self.role(fields),
+            enforcement: self.enforcement(fields),
             shared: path::shared(own.steps),
             segments: path::segments(own.steps, detailed),
             hashes: path::hashes(own.steps),
@@ -238,14 +239,18 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    fn role(&mut self, fields: &Fields<'_, '_>) -> Role {
+    fn enforcement(&mut self, fields: &Fields<'_, '_>) -> Enforcement {
         let shadow = self.flag(fields, "shadow_mode");
         let quota = self.flag(fields, "quota_mode");
         if shadow && quota {
             let message = "quota_mode does nothing beside shadow_mode";
             self.report.warn(fields.at("quota_mode"), format!("{}{message}", fields.subject));
         }
-        self.switches.role(shadow, quota)
+        self.switches.enforcement(match (shadow, quota) {
+            (true, _) => Enforcement::Shadow,
+            (false, true) => Enforcement::Quota,
+            (false, false) => Enforcement::Enforced,
+        })
     }
 
     fn flag(&mut self, fields: &Fields<'_, '_>, name: &str) -> bool {

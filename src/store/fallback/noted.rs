@@ -2,7 +2,7 @@
 
 use crate::algorithm::State;
 use crate::decide::{CounterRequest, Mode};
-use crate::decision::Enforcement;
+use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::Key;
 use crate::limit::Limit;
 
@@ -134,6 +134,7 @@ impl Charge {
             Amount::GivenBack(_) => (self.counter.limit, Mode::Refund),
         };
         let (hits, key) = (self.hits(), self.counter.key.clone());
-        CounterRequest { limit, hits, mode, enforcement: Enforcement::Shadow, key }
+        let (enforcement, quota_group) = (Enforcement::Shadow, QuotaGroup::default());
+        CounterRequest { limit, hits, mode, enforcement, quota_group, key }
     }
 }

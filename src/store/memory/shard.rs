@@ -424,14 +424,15 @@ impl IndexMut<u32> for Slots {
 mod tests {
     use super::*;
     use crate::decide::{Mode, Outcome};
-    use crate::decision::Enforcement;
+    use crate::decision::{Enforcement, QuotaGroup};
     use crate::limit::{Limit, LimitSpec};
 
     fn counter(mode: Mode) -> CounterRequest {
         let spec = LimitSpec { hits: 5, period_ms: 3_600_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
         let key = Key::of_bytes(&b"counter"[..]);
-        CounterRequest { key, limit, hits: 1, mode, enforcement: Enforcement::Enforced }
+        let (enforcement, quota_group) = (Enforcement::Enforced, QuotaGroup::default());
+        CounterRequest { key, limit, hits: 1, mode, enforcement, quota_group }
     }
 
     #[test]

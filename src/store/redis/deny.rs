@@ -256,6 +256,7 @@ impl Hasher for LowerHalf {
 mod tests {
     use super::*;
     use crate::decide::Outcome;
+    use crate::decision::QuotaGroup;
     use crate::key::Key;
     use crate::limit::LimitSpec;
 
@@ -277,6 +278,7 @@ mod tests {
             hits: 1,
             mode: Mode::Take,
             enforcement: Enforcement::Enforced,
+            quota_group: QuotaGroup::default(),
         }
     }
 
@@ -397,7 +399,7 @@ mod tests {
             (CounterRequest { mode: Mode::Peek, ..counter("user") }, full(1_000)),
             (CounterRequest { limit: overdraft, ..counter("user") }, full(1_000)),
             (CounterRequest { limit: limit(5).into_counted(), ..counter("user") }, full(1_000)),
-            (CounterRequest { enforcement: Enforcement::Quota(0), ..counter("user") }, full(1_000)),
+            (CounterRequest { enforcement: Enforcement::Quota, ..counter("user") }, full(1_000)),
             (counter("user"), Status { retry_after_ms: None, ..full(1_000) }),
             (counter("user"), full(1)),
         ] {

@@ -200,13 +200,12 @@ impl ShardRequest {
     /// What its server is asked: quotas reject together with those of other parts, so that none
     /// does there.
     fn sent(&self) -> Arc<Vec<CounterRequest>> {
-        let is_quota =
-            |counter: &CounterRequest| matches!(counter.enforcement, Enforcement::Quota(_));
+        let is_quota = |counter: &CounterRequest| counter.enforcement == Enforcement::Quota;
         if !self.counters.iter().any(is_quota) {
             return Arc::clone(&self.counters);
         }
         let enforcement = |counter: &CounterRequest| match counter.enforcement {
-            Enforcement::Quota(_) => Enforcement::Shadow,
+            Enforcement::Quota => Enforcement::Shadow,
             own @ (Enforcement::Enforced | Enforcement::Shadow) => own,
         };
         Arc::new(

@@ -214,8 +214,8 @@ fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
     let role = match counter.enforcement {
         Enforcement::Enforced => 0,
         Enforcement::Shadow => 1,
-        // Below QUOTA_GROUPS_MAX, so it fits.
-        Enforcement::Quota(group) => group.saturating_add(2),
+        // Below QuotaGroup::MAX, so it fits.
+        Enforcement::Quota => counter.quota_group.number().saturating_add(2),
     };
     let excess = match counter.limit.excess() {
         Excess::Refused => 0,
