@@ -18,8 +18,7 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use crate::body::BoundedBody;
-use crate::decision::Enforcement;
-use crate::decision::Source;
+use crate::decision::{Enforcement, Source};
 use crate::envoy::{Reply, Style};
 use crate::limit::Algorithm;
 use crate::memory_budget::MemoryBudget;
@@ -27,7 +26,7 @@ use crate::metrics::Shed;
 use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
-use crate::service::{Answer, DecideError, LimitStatus, Service};
+use crate::service::{Answer, DecideError, LimitAnswer, Service};
 use crate::store::{DecideContext, StoreError};
 use crate::trace::Method;
 use calls::Calls;
@@ -94,7 +93,7 @@ impl Grpc {
         self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
             api::GetQuotaResponse {
                 decision: decision(answer).into(),
-                statuses: answer.statuses.iter().map(limit_status).collect(),
+                statuses: answer.limits.iter().map(limit_status).collect(),
                 source: source(answer).into(),
             }
         })
@@ -173,7 +172,7 @@ pub fn check_response(answer: &Answer<'_>) -> api::CheckRateLimitResponse {
         delay: Some(answer.delay_ms).filter(|ms| *ms > 0).map(duration),
         retry_after: answer.retry_after_ms.map(duration),
         source: source(answer).into(),
-        statuses: answer.statuses.iter().map(limit_status).collect(),
+        statuses: answer.limits.iter().map(limit_status).collect(),
     }
 }
 
@@ -189,20 +188,22 @@ const fn source(answer: &Answer<'_>) -> api::DecisionSource {
     }
 }
 
-fn limit_status(status: &LimitStatus<'_>) -> api::LimitStatus {
-    let limit = status.limit;
+fn limit_status(limit: &LimitAnswer<'_>) -> api::LimitStatus {
+    let definition = limit.definition;
     api::LimitStatus {
-        descriptor: u32::try_from(status.descriptor).unwrap_or(u32::MAX),
-        rule: status.rule.to_owned(),
-        within_limit: status.status.within_limit,
-        limit: limit.map_or(0, |limit| limit.hits()),
-        remaining: status.status.remaining,
-        reset_after: limit.map(|_| duration(status.status.reset_after_ms)),
-        retry_after: status.status.retry_after_ms.map(duration),
-        period: limit.map(|limit| duration(limit.period_ms())),
-        algorithm: limit.map_or(api::Algorithm::Unspecified, |limit| algorithm(&limit)).into(),
-        shadow: status.enforcement == Enforcement::Shadow,
-        unlimited: limit.is_none(),
+        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
+        rule: limit.rule.to_owned(),
+        within_limit: limit.status.within_limit,
+        limit: definition.map_or(0, |definition| definition.hits()),
+        remaining: limit.status.remaining,
+        reset_after: definition.map(|_| duration(limit.status.reset_after_ms)),
+        retry_after: limit.status.retry_after_ms.map(duration),
+        period: definition.map(|definition| duration(definition.period_ms())),
+        algorithm: definition
+            .map_or(api::Algorithm::Unspecified, |definition| algorithm(&definition))
+            .into(),
+        shadow: limit.enforcement == Enforcement::Shadow,
+        unlimited: definition.is_none(),
     }
 }
 

@@ -25,7 +25,7 @@ mod offender;
 mod snapshot;
 mod traced;
 
-pub use answer::{Answer, LimitStatus};
+pub use answer::{Answer, LimitAnswer};
 pub use decision_log::DecisionLog;
 pub use error::DecideError;
 pub use in_force::{Refusal, Rules};
