@@ -49,8 +49,14 @@ pub struct CallBudgets {
     pub open_calls: MemoryBudget,
 }
 
-/// Parses a message into a request.
-type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;
+/// A method that decides requests.
+#[derive(Clone, Copy)]
+struct Rpc {
+    /// Its name in spans.
+    method: Method,
+    /// Parses its message.
+    parse: fn(&[u8], &Bounds) -> Result<Request, RequestError>,
+}
 
 /// The future of a response. It is boxed where it is made because it is large and moved several
 /// times.
@@ -75,39 +81,38 @@ impl Grpc {
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
     pub fn should_rate_limit(self: Arc<Self>, call: Call<Incoming>) -> Answering {
+        let rpc = Rpc { method: Method::ShouldRateLimit, parse: Request::from_envoy };
         let style = self.style;
-        self.answer((call, Method::ShouldRateLimit), Request::from_envoy, move |request, answer| {
-            Reply::of(request, answer, style)
-        })
+        self.handle(call, rpc, move |request, answer| Reply::of(request, answer, style))
     }
 
     /// `tidegate.v1.RateLimitService/CheckRateLimit`.
     pub fn check_rate_limit(self: Arc<Self>, call: Call<Incoming>) -> Answering {
-        self.answer((call, Method::CheckRateLimit), Request::from_check, |_, answer| {
-            check_response(answer)
-        })
+        let rpc = Rpc { method: Method::CheckRateLimit, parse: Request::from_check };
+        self.handle(call, rpc, |_, answer| check_response(answer))
     }
 
     /// `tidegate.v1.RateLimitService/GetQuota`.
     pub fn get_quota(self: Arc<Self>, call: Call<Incoming>) -> Answering {
-        self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
-            api::GetQuotaResponse {
-                decision: decision(answer).into(),
-                statuses: answer.limits.iter().map(limit_status).collect(),
-                source: source(answer).into(),
-            }
+        let rpc = Rpc { method: Method::GetQuota, parse: Request::from_quota };
+        self.handle(call, rpc, |_, answer| api::GetQuotaResponse {
+            decision: decision(answer).into(),
+            statuses: answer.limits.iter().map(limit_status).collect(),
+            source: source(answer).into(),
         })
     }
 
-    fn answer<T: Message + 'static>(
+    /// Handles a call, in a span if it is traced.
+    fn handle<T: Message + 'static>(
         self: Arc<Self>,
-        (call, method): (Call<Incoming>, Method),
-        read: Read,
+        call: Call<Incoming>,
+        rpc: Rpc,
         write: impl FnOnce(&Request, &Answer<'_>) -> T + Send + 'static,
     ) -> Answering {
         let tracing = self.service.tracing();
-        let Some(span) = tracing.and_then(|tracing| tracing.call(method, call.headers())) else {
-            return Box::pin(self.decide(call, read, write, DecideContext::now()));
+        let Some(span) = tracing.and_then(|tracing| tracing.call(rpc.method, call.headers()))
+        else {
+            return Box::pin(self.exchange(call, rpc, write, DecideContext::now()));
         };
         Box::pin(async move {
             let write = |request: &Request, answer: &Answer<'_>| {
@@ -115,17 +120,18 @@ impl Grpc {
                 write(request, answer)
             };
             let context = DecideContext::traced(span.parent());
-            let answer = Box::pin(self.decide(call, read, write, context)).await;
+            let answer = Box::pin(self.exchange(call, rpc, write, context)).await;
             let status = Status::from_header_map(answer.headers());
             span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
             answer
         })
     }
 
-    async fn decide<T: Message + 'static>(
+    /// Receives the request's message and responds with the one that `write` makes of the answer.
+    async fn exchange<T: Message + 'static>(
         self: Arc<Self>,
         call: Call<Incoming>,
-        read: Read,
+        rpc: Rpc,
         write: impl FnOnce(&Request, &Answer<'_>) -> T + Send,
         context: DecideContext,
     ) -> Response<ResponseBody> {
@@ -135,7 +141,7 @@ impl Grpc {
             Ok(message) => message,
             Err(status) => return status.into_http(),
         };
-        let request = read(&message, &self.bounds);
+        let request = (rpc.parse)(&message, &self.bounds);
         // The request has copied the bytes it needs.
         drop(message);
         match self.service.answer(request, context, write).await {

@@ -26,6 +26,7 @@ mod snapshot;
 mod traced;
 
 pub use answer::{Answer, LimitAnswer};
+use decision_log::Decided;
 pub use decision_log::DecisionLog;
 pub use error::DecideError;
 pub use in_force::{Refusal, Rules};
@@ -190,7 +191,8 @@ impl Service {
         let span = context.span.clone();
         let answer = self.decide_since(watch, snapshot, request, context).await;
         if !request.only_reads() {
-            log.tell(request, answer.as_ref(), (watch.elapsed(), span.as_deref()));
+            let (answer, elapsed) = (answer.as_ref(), watch.elapsed());
+            log.log(&Decided { request, answer, elapsed, span: span.as_deref() });
         }
         answer
     }

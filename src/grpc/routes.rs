@@ -19,6 +19,12 @@ use super::calls::{Calls, TrackedBody};
 use super::message::ResponseBody;
 use super::{Answering, Grpc};
 
+/// Why a stream of health or reflection is refused.
+const TOO_MANY_STREAMS: &str = "this connection has enough streams of this kind";
+
+/// Why any other call is refused.
+const TOO_MANY_UNREAD: &str = "too many answers are not read; call again later";
+
 /// All services of the gRPC port.
 pub struct Routes<H, R> {
     /// The rate limit services.
@@ -41,7 +47,10 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         let open = if may_stay { calls.watch() } else { calls.begin() };
         let (open, answer) = match open {
             Some(open) => (open, self.in_time(call)),
-            None => (calls.begin_refusal(), refused(may_stay)),
+            None => {
+                let why = if may_stay { TOO_MANY_STREAMS } else { TOO_MANY_UNREAD };
+                (calls.begin_refusal(), refused(why))
+            }
         };
         async { answer.await.map(|body| open.until_sent(body)) }
     }
@@ -108,13 +117,8 @@ fn no_call(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
     (!protobuf).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
-fn refused(may_stay: bool) -> Answering {
-    let status = Status::resource_exhausted(if may_stay {
-        "this connection has enough streams of this kind"
-    } else {
-        "too many answers are not read; call again later"
-    });
-    Box::pin(ready(status.into_http()))
+fn refused(why: &str) -> Answering {
+    Box::pin(ready(Status::resource_exhausted(why).into_http()))
 }
 
 /// Parses the header `grpc-timeout`: up to 8 digits and a unit. A malformed header sets no bound.

@@ -68,6 +68,16 @@ struct Rate {
     had: AtomicU64,
 }
 
+/// A request and the outcome of deciding it.
+pub(super) struct Decided<'a> {
+    pub(super) request: &'a Request,
+    pub(super) answer: Result<&'a Answer<'a>, &'a DecideError>,
+    /// How long it took.
+    pub(super) elapsed: Duration,
+    /// The span of the call, if it is traced.
+    pub(super) span: Option<&'a Parent>,
+}
+
 impl DecisionLog {
     /// Logs a share of all decisions, from 0 to 1, and at most `lines_max` per second. Dropping the
     /// guard flushes the queue within a second.
@@ -80,13 +90,8 @@ impl DecisionLog {
         (Self { share, rate, writer, dropped: AtomicU64::new(0), lines }, guard)
     }
 
-    /// Logs a decision if it is sampled, with its duration and its trace.
-    pub(super) fn tell(
-        &self,
-        request: &Request,
-        answer: Result<&Answer<'_>, &DecideError>,
-        (elapsed, span): (Duration, Option<&Parent>),
-    ) {
+    /// Logs a decision if it is sampled.
+    pub(super) fn log(&self, decided: &Decided<'_>) {
         if u64::from(fastrand::u32(..)) >= self.share {
             return;
         }
@@ -94,9 +99,9 @@ impl DecisionLog {
             self.lines.over_rate.increment(1);
             return;
         }
-        let mut line = line(request, answer);
-        line["duration_us"] = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX).into();
-        if let Some(span) = span {
+        let mut line = line(decided.request, decided.answer);
+        line["duration_us"] = u64::try_from(decided.elapsed.as_micros()).unwrap_or(u64::MAX).into();
+        if let Some(span) = decided.span {
             line["trace_id"] = span.trace_id().into();
         }
         // The queue counts the lines that it drops.
