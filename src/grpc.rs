@@ -116,7 +116,7 @@ impl Grpc {
         };
         Box::pin(async move {
             let write = |request: &Request, answer: &Answer<'_>| {
-                answer.tell(&span);
+                answer.annotate(&span);
                 write(request, answer)
             };
             let context = DecideContext::traced(span.parent());
@@ -144,7 +144,7 @@ impl Grpc {
         let request = (rpc.parse)(&message, &self.bounds);
         // The request has copied the bytes it needs.
         drop(message);
-        match self.service.answer(request, context, write).await {
+        match self.service.process(request, context, write).await {
             Ok(answer) => message::respond(&answer),
             Err(error) => status_of(error).into_http(),
         }

@@ -141,12 +141,12 @@ impl Service {
         }
     }
 
-    /// Answers a call with what `write` makes of its decision, where there is room for one more
-    /// call; counts those that get none.
+    /// Processes a call within the bound on calls in flight: decides its request by the rules in
+    /// force and returns what `write` makes of the answer. Failures are counted.
     ///
     /// # Errors
-    /// What a caller sent is no request, too many calls are in flight, or the store could not decide.
-    pub async fn answer<T>(
+    /// The request is invalid, too many calls are in flight, or the store could not decide.
+    pub async fn process<T>(
         &self,
         request: Result<Request, RequestError>,
         context: DecideContext,
@@ -174,7 +174,7 @@ impl Service {
         }
     }
 
-    /// Decides a request by the rules of `snapshot`.
+    /// Decides a request by the rules of `snapshot`, and logs the decision if it is sampled.
     ///
     /// # Errors
     /// Two descriptors contradict each other, or the store could not decide.
@@ -186,10 +186,10 @@ impl Service {
     ) -> Result<Answer<'s>, DecideError> {
         let watch = Stopwatch::start();
         let Some(log) = &self.log else {
-            return self.decide_since(watch, snapshot, request, context).await;
+            return self.evaluate(watch, snapshot, request, context).await;
         };
         let span = context.span.clone();
-        let answer = self.decide_since(watch, snapshot, request, context).await;
+        let answer = self.evaluate(watch, snapshot, request, context).await;
         if !request.only_reads() {
             let (answer, elapsed) = (answer.as_ref(), watch.elapsed());
             log.log(&Decided { request, answer, elapsed, span: span.as_deref() });
@@ -197,7 +197,8 @@ impl Service {
         answer
     }
 
-    async fn decide_since<'s>(
+    /// Matches the request against the rules, has the store decide and counts the outcome.
+    async fn evaluate<'s>(
         &self,
         watch: Stopwatch,
         snapshot: &'s Snapshot,
@@ -275,7 +276,7 @@ impl Service {
                     (rule, unlimited.given_name(), unlimited.id())
                 }
             };
-            if rule.tells_values() {
+            if rule.exposes_values() {
                 let dimension = dimension::spell(rule, name, request, matched.descriptor);
                 self.metrics.checks.count_value(domain.name(), dimension, result, near);
             } else {

@@ -88,7 +88,7 @@ fn flags(own: &[&str], rule: &Rule, given_name: Option<&str>) -> String {
     let told = [
         (enforcement, !enforcement.is_empty()),
         ("shared", rule.shares()),
-        ("detailed", rule.tells_values()),
+        ("detailed", rule.exposes_values()),
         ("hashed", rule.hashes_values()),
     ];
     flags.extend(told.iter().filter(|(_, holds)| *holds).map(|(name, _)| (*name).to_owned()));

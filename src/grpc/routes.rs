@@ -36,9 +36,8 @@ pub struct Routes<H, R> {
 }
 
 impl<H: Health, R: ServerReflection> Routes<H, R> {
-    /// Handles one of a connection's `calls` within the time that the caller's `grpc-timeout`
-    /// allows.
-    pub fn answer(
+    /// Accepts one of a connection's `calls`, or refuses it if too many are open.
+    pub fn accept(
         &self,
         call: Request<Incoming>,
         calls: &Arc<Calls>,
@@ -46,7 +45,7 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         let may_stay = call.uri().path().starts_with("/grpc.");
         let open = if may_stay { calls.watch() } else { calls.begin() };
         let (open, answer) = match open {
-            Some(open) => (open, self.in_time(call)),
+            Some(open) => (open, self.with_timeout(call)),
             None => {
                 let why = if may_stay { TOO_MANY_STREAMS } else { TOO_MANY_UNREAD };
                 (calls.begin_refusal(), refused(why))
@@ -55,7 +54,8 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         async { answer.await.map(|body| open.until_sent(body)) }
     }
 
-    fn in_time(&self, call: Request<Incoming>) -> Answering {
+    /// Routes a call within the time that the caller's `grpc-timeout` allows.
+    fn with_timeout(&self, call: Request<Incoming>) -> Answering {
         if let Some(status) = no_call(call.method(), call.headers()) {
             let mut answer = Response::new(ResponseBody::default());
             *answer.status_mut() = status;

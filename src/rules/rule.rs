@@ -118,7 +118,7 @@ impl Rule {
     }
 
     /// Whether values of requests become its metrics' labels: `detailed_metric`, `value_to_metric`.
-    pub fn tells_values(&self) -> bool {
+    pub fn exposes_values(&self) -> bool {
         !self.segments.is_empty()
     }
 

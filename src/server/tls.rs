@@ -83,7 +83,7 @@ impl Tls {
         files: &PortFiles,
     ) -> Result<Self, String> {
         let (config, validity) = configure(&secured, protocol, files)?;
-        tell(&secured, &metrics, validity);
+        report_validity(&secured, &metrics, validity);
         Ok(Self { secured, protocol, config: ArcSwap::from_pointee(config), metrics })
     }
 
@@ -99,7 +99,7 @@ impl Tls {
     pub(super) fn replace(&self, files: &PortFiles) -> Result<(), String> {
         let (config, validity) = configure(&self.secured, self.protocol, files)?;
         self.config.store(Arc::new(config));
-        tell(&self.secured, &self.metrics, validity);
+        report_validity(&self.secured, &self.metrics, validity);
         Ok(())
     }
 
@@ -125,8 +125,8 @@ impl Tls {
     }
 }
 
-/// Says what is in force from now on; callers refuse what has ended.
-fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
+/// Sets the metrics of the certificate in force, and warns if it has expired: callers refuse it.
+fn report_validity(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
     metrics.read(validity);
     let now_s = i64::try_from(SystemClock.now_ms() / 1_000).unwrap_or(i64::MAX);
     if let Some(Validity { not_after_s, .. }) = validity

@@ -11,7 +11,7 @@ const RULES_MAX: usize = 32;
 
 impl Answer<'_> {
     /// Sets the attributes of the span from this answer.
-    pub fn tell(&self, span: &CallSpan) {
+    pub fn annotate(&self, span: &CallSpan) {
         span.set("tidegate.domain", self.domain.map_or("unknown", |d| d.name()).to_owned());
         span.set("tidegate.decision", if self.allowed { "allowed" } else { "rejected" });
         span.set("tidegate.source", self.source.name());

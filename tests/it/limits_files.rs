@@ -40,7 +40,7 @@ fn rule_line(rule: &Rule) -> String {
     for (word, holds) in [
         (enforcement, !enforcement.is_empty()),
         ("shared", rule.shares()),
-        ("detailed", rule.tells_values()),
+        ("detailed", rule.exposes_values()),
         ("hashed", rule.hashes_values()),
         ("metadata", rule.metadata().is_some()),
         ("raw_body", rule.raw_body().is_some()),

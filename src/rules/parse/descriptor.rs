@@ -87,7 +87,7 @@ impl Tree {
         for finished in finished {
             match finished {
                 Ok(covered) => covered.iter().for_each(|covered| self.warn_of(covered, errors)),
-                Err(Unfit { rule, why }) => self.tell(rule, errors, |report, at, subject| {
+                Err(Unfit { rule, why }) => self.report_at(rule, errors, |report, at, subject| {
                     report.add(at, format!("{subject}{why}; use exact values"));
                 }),
             }
@@ -95,23 +95,23 @@ impl Tree {
     }
 
     fn warn_of(&self, covered: &Covered, errors: &mut LoadErrors) {
-        self.tell(covered.rule, errors, |report, at, subject| {
+        self.report_at(covered.rule, errors, |report, at, subject| {
             let place = self.place_of(covered.by, report.file);
             let message = format!("no value comes here: the wildcard {place} matches them all");
             report.warn(at, format!("{subject}{message}"));
         });
     }
 
-    /// Reports something about a rule where that stands.
-    fn tell(
+    /// Calls `write` with the report and the position of a rule.
+    fn report_at(
         &self,
         rule: usize,
         errors: &mut LoadErrors,
-        tell: impl FnOnce(&mut Report<'_>, Position, Subject<'_>),
+        write: impl FnOnce(&mut Report<'_>, Position, Subject<'_>),
     ) {
         if let (Some(rule), Some(location)) = (self.rules.get(rule), self.locations.get(rule)) {
             let mut report = Report { file: &location.file, errors };
-            tell(&mut report, location.at, Subject::Descriptor(rule.path()));
+            write(&mut report, location.at, Subject::Descriptor(rule.path()));
         }
     }
 

@@ -295,7 +295,7 @@ fn of_service(limit: &str, messages: Vec<Vec<u8>>, dialect: Dialect) -> Call {
         now_ms += 1;
         clock.set(now_ms);
         let request = (dialect.read)(&messages[at % REQUESTS], &bounds);
-        let answer = ready(service.answer(request, DecideContext::now(), dialect.write));
+        let answer = ready(service.process(request, DecideContext::now(), dialect.write));
         drop(black_box(answer.unwrap()));
     })
 }
