@@ -145,7 +145,7 @@ impl MemoryStore {
             let settle = |state: &mut State| counter.settle(state, now_ms, within, outcome);
             let shard = &mut held.shards[at].1;
             statuses.push(if outcome.moves(counter, within) {
-                shard.update((counter, found), now_ms, settle)
+                shard.update(counter, found, now_ms, settle)
             } else {
                 shard.read(found, settle)
             });

@@ -221,7 +221,8 @@ impl Shard {
     /// Runs `settle` on the state of the ask's counter, and keeps what it leaves.
     pub(super) fn update(
         &mut self,
-        (counter, found): (&CounterRequest, Option<u32>),
+        counter: &CounterRequest,
+        found: Option<u32>,
         now_ms: u64,
         settle: impl FnOnce(&mut State) -> Status,
     ) -> Status {
@@ -443,7 +444,7 @@ mod tests {
             .chain([counter(Mode::Take), counter(Mode::Refund)].iter().cycle().take(10_000))
         {
             let found = shard.find(&counter.key);
-            shard.update((counter, found), 1_000, |state| {
+            shard.update(counter, found, 1_000, |state| {
                 counter.settle(state, 1_000, true, Outcome::default())
             });
         }

@@ -24,7 +24,7 @@ use super::cluster::{Redirect, is_of_a_node, redirect};
 use super::connection::Connection;
 use super::deny::Seen;
 use super::outage::Findings;
-use super::queue::{BatchKey, Queue, QueuedRequest};
+use super::queue::{BatchKey, NewRequest, Queue, QueuedRequest};
 use super::slot::slot;
 use super::{Shared, wire};
 use crate::clock::{Stopwatch, uptime_us};
@@ -112,8 +112,9 @@ impl Node {
         if self.is_down() || self.is_retired() {
             return Err(self.known_down());
         }
-        let enqueued =
-            self.queue.push(batch_key, (counters, context), uptime_us() + self.timeout_us);
+        let deadline_us = uptime_us() + self.timeout_us;
+        let request = NewRequest { counters, context, deadline_us };
+        let enqueued = self.queue.push(batch_key, request);
         if enqueued.run {
             tokio::spawn(Arc::clone(self).run_all(batch_key));
         }
