@@ -142,12 +142,12 @@ impl CounterRequest {
     }
 
     /// Whether the hits fit at `now_ms`.
-    pub fn test(&self, state: &State, now_ms: u64) -> bool {
+    pub fn fits(&self, state: &State, now_ms: u64) -> bool {
         self.mode == Mode::Refund || self.limit.admits(state, now_ms, self.tested_hits())
     }
 
     /// Moves the counter as the request's outcome has it, and reports it.
-    pub fn settle(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
+    pub fn apply(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
         let delays = self.limit.algorithm() == Algorithm::LeakyBucket
             && self.mode == Mode::Take
             && self.hits > 0

@@ -206,7 +206,7 @@ impl Bound {
         if timeout(drain_timeout, all).await.is_err() {
             tracing::warn!("calls were still in flight after {drain_timeout:?}; they are cut off");
         }
-        self.service.store().settle().await;
+        self.service.store().flush().await;
         if let Some(tracing) = self.shared.tracing.clone() {
             let left = drain_timeout.saturating_sub(watch.elapsed());
             tracing.end(left.min(FLUSH_MAX)).await;

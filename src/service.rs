@@ -219,7 +219,7 @@ impl Service {
         } else {
             let policy = self.on_store_failure.of(domain);
             let context = context.spreading(!domain.slot_by().is_empty());
-            self.store.decide(counters, policy, context).await.map_err(DecideError::Store)?
+            self.store.transact(counters, policy, context).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {
             self.count(snapshot, request, domain, &matched, &decision);
@@ -247,7 +247,7 @@ impl Service {
             return Ok(Answer::without_limits());
         }
         let decision =
-            self.store.decide(counters, OnStoreFailure::Error, DecideContext::now()).await;
+            self.store.transact(counters, OnStoreFailure::Error, DecideContext::now()).await;
         Ok(Answer::of(domain, &matched, &decision.map_err(DecideError::Store)?))
     }
 

@@ -232,15 +232,15 @@ impl Store {
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
-    pub async fn decide(
+    pub async fn transact(
         &self,
         counters: Vec<CounterRequest>,
         policy: OnStoreFailure,
         context: DecideContext,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.decide(&counters, context.at_ms)),
-            Self::Redis(redis) => redis.decide(counters, policy, context).await,
+            Self::Memory(memory) => Ok(memory.transact(&counters, context.at_ms)),
+            Self::Redis(redis) => redis.transact(counters, policy, context).await,
         }
     }
 
@@ -273,16 +273,16 @@ impl Store {
 
     /// Charges the store what was admitted without it, where it decides, for so long. To be run to its
     /// end: what is under way when it is not is lost.
-    pub async fn charge(&self, within: Duration) {
+    pub async fn reconcile(&self, within: Duration) {
         if let Self::Redis(redis) = self {
-            redis.charge(within).await;
+            redis.reconcile(within).await;
         }
     }
 
     /// Charges the store what was admitted without it, for the last time.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         if let Self::Redis(redis) = self {
-            redis.settle().await;
+            redis.flush().await;
         }
     }
 

@@ -16,7 +16,7 @@ use crate::store::StoreError;
 const TICK: Duration = Duration::from_millis(500);
 
 /// How long one reconciliation may take, so that the rest is not delayed.
-const CHARGE_MAX: Duration = Duration::from_millis(200);
+const RECONCILE_MAX: Duration = Duration::from_millis(200);
 
 /// The services of the gRPC port. Those of the admin port are not included.
 pub(super) const SERVICES: [&str; 4] = [
@@ -92,7 +92,7 @@ impl Maintenance {
         self.service.metrics().run_upkeep();
         self.service.store().memory().drop_due();
         if ready == Ok(&Readiness::Store) {
-            self.service.store().charge(CHARGE_MAX).await;
+            self.service.store().reconcile(RECONCILE_MAX).await;
         }
     }
 

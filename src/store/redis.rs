@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fallback::{Charge, Fallback};
+use super::fallback::{Fallback, Reconciliation};
 use super::memory::MemoryStore;
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::{CounterRequest, Mode};
@@ -43,10 +43,10 @@ use scatter::ShardRequest;
 use topology::Topology;
 
 /// Charges under way at once: no more than decide in the time of one decision, beside those of callers.
-const CHARGES_MAX: usize = 64;
+const RECONCILIATIONS_MAX: usize = 64;
 
 /// How long the end waits for charges.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
+const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 /// The parts of `lua/`, joined by the build.
 pub const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/decide.lua"));
@@ -69,7 +69,7 @@ pub struct Shared {
     outages: Outages,
     servers: Servers,
     /// Held by the one who charges.
-    charging: tokio::sync::Mutex<()>,
+    reconciling: tokio::sync::Mutex<()>,
     metrics: Metrics,
 }
 
@@ -91,7 +91,14 @@ impl Shared {
     pub fn new(deny: deny::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
         let deny = DenyCache::new(deny);
         let (outages, servers) = (Outages::default(), Servers::default());
-        Self { deny, fallback, outages, servers, charging: tokio::sync::Mutex::default(), metrics }
+        Self {
+            deny,
+            fallback,
+            outages,
+            servers,
+            reconciling: tokio::sync::Mutex::default(),
+            metrics,
+        }
     }
 }
 
@@ -110,28 +117,28 @@ impl RedisStore {
     /// # Errors
     /// Redis could not be asked, refused, did not answer in time, or its answer could not be read,
     /// and the policy is to say so.
-    pub async fn decide(
+    pub async fn transact(
         &self,
         counters: Vec<CounterRequest>,
         policy: OnStoreFailure,
         context: DecideContext,
     ) -> Result<Decision, StoreError> {
-        let denied = || self.shared.deny.decide(&counters, uptime_us());
+        let denied = || self.shared.deny.find_denial(&counters, uptime_us());
         if let Some(denied) = context.at_ms.map_or_else(denied, |_| None) {
             return Ok(denied);
         }
         let spreads = context.spreads && self.topology.is_several();
         let counters = Arc::new(counters);
-        match self.on_servers(&counters, context.spreading(spreads)).await {
+        match self.distribute(&counters, context.spreading(spreads)).await {
             Ok(decision) => Ok(decision),
             Err(error) => {
                 self.shared.metrics.count_store_error(&error);
-                self.shared.fallback.decide(&counters, policy, error)
+                self.shared.fallback.fall_back(&counters, policy, error)
             }
         }
     }
 
-    async fn on_servers(
+    async fn distribute(
         &self,
         counters: &Arc<Vec<CounterRequest>>,
         context: DecideContext,
@@ -139,7 +146,7 @@ impl RedisStore {
         let partition = |counter: &CounterRequest| self.topology.partition(counter.key.as_bytes());
         let first = counters.first().map_or(0, partition);
         if counters.iter().skip(1).all(|counter| partition(counter) == first) {
-            return self.topology.target(first).decide(Arc::clone(counters), context).await;
+            return self.topology.target(first).dispatch(Arc::clone(counters), context).await;
         }
         let shard = |(partition, positions): (usize, Vec<usize>)| ShardRequest {
             target: self.topology.target(partition),
@@ -148,7 +155,7 @@ impl RedisStore {
         };
         let shards = self.shards(counters).into_iter().map(shard).collect();
         // A task of its own: what was taken is given back though the caller may be gone.
-        let decided = tokio::spawn(scatter::decide(shards, context)).await;
+        let decided = tokio::spawn(scatter::scatter(shards, context)).await;
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
@@ -168,15 +175,15 @@ impl RedisStore {
     /// Decides requests one after the other in one script run of the first server, at one moment.
     ///
     /// # Errors
-    /// As [`RedisStore::decide`] by [`OnStoreFailure::Error`], for all of them.
-    pub async fn decide_all(
+    /// As [`RedisStore::transact`] by [`OnStoreFailure::Error`], for all of them.
+    pub async fn transact_batch(
         &self,
         requests: &[&[CounterRequest]],
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError> {
         let first = self.topology.nodes().into_iter().next();
         let first = first.ok_or_else(|| StoreError::Unavailable("no server".to_owned()))?;
-        first.decide_all(requests.iter().copied(), at_ms).await
+        first.run_now(requests.iter().copied(), at_ms).await
     }
 
     /// Where requests are counted that Redis does not decide.
@@ -200,18 +207,18 @@ impl RedisStore {
     }
 
     /// Charges what was admitted without Redis, for the last time: what it does not take is lost.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         let fallback = &self.shared.fallback;
-        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
+        let ready = if fallback.needs_reconciling() { self.ready().await } else { Ok(()) };
         if ready.is_ok() {
-            self.charge(SETTLE_MAX).await;
+            self.reconcile(FLUSH_MAX).await;
         }
         // Another may be charging still.
-        let _turn = self.shared.charging.lock().await;
-        let kept = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
-        let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
+        let _turn = self.shared.reconciling.lock().await;
+        let kept = fallback.take_reconciliations(usize::MAX, Duration::ZERO).unwrap_or_default();
+        let lost = kept.iter().map(Reconciliation::hits).sum::<u64>() + fallback.take_lost();
         if lost > 0 {
-            self.shared.metrics.charges.lost.increment(lost);
+            self.shared.metrics.reconciled.lost.increment(lost);
             let why = ready.err().map_or_else(String::new, |error| error.to_string());
             tracing::warn!(
                 hits = lost,
@@ -239,32 +246,36 @@ impl RedisStore {
     /// Charges what was admitted without Redis, and gives back what was given back without it, for so
     /// long; to be run to its end. What surely was not done is done another time, and what may have
     /// been is not, for it could count twice.
-    pub async fn charge(&self, within: Duration) {
+    pub async fn reconcile(&self, within: Duration) {
         let fallback = &self.shared.fallback;
-        if !fallback.has_charges() || self.shared.outages.any() {
+        if !fallback.needs_reconciling() || self.shared.outages.any() {
             return;
         }
-        let _turn = self.shared.charging.lock().await;
+        let _turn = self.shared.reconciling.lock().await;
         let watch = Stopwatch::start();
         // All servers have the same time for a decision.
         let soon = Duration::from_micros(self.topology.target(0).timeout_us());
-        let (mut charged, mut refunded, mut lost) = (0, 0, fallback.take_lost());
+        let (mut taken, mut refunded, mut lost) = (0, 0, fallback.take_lost());
         while watch.elapsed() < within
-            && let Some(charges) = fallback.take_charges(CHARGES_MAX, soon)
+            && let Some(reconciliations) = fallback.take_reconciliations(RECONCILIATIONS_MAX, soon)
         {
-            let request = |charge: &Charge| {
-                let counter = charge.counter();
+            let request = |reconciliation: &Reconciliation| {
+                let counter = reconciliation.counter();
                 let partition = self.topology.partition(counter.key.as_bytes());
                 (self.topology.target(partition), Arc::new(vec![counter]))
             };
-            let answers = scatter::on_all(charges.iter().map(request), &DecideContext::now()).await;
+            let answers =
+                scatter::dispatch_all(reconciliations.iter().map(request), &DecideContext::now())
+                    .await;
             let mut not_taken = vec![];
-            for (charge, answer) in charges.into_iter().zip(answers) {
+            for (reconciliation, answer) in reconciliations.into_iter().zip(answers) {
                 match answer {
-                    Ok(_decision) if charge.is_refund() => refunded += charge.hits(),
-                    Ok(_decision) => charged += charge.hits(),
-                    Err(error) if error.may_have_taken() => lost += charge.hits(),
-                    Err(_not_sent) => not_taken.push(charge),
+                    Ok(_decision) if reconciliation.is_refund() => {
+                        refunded += reconciliation.hits()
+                    }
+                    Ok(_decision) => taken += reconciliation.hits(),
+                    Err(error) if error.may_have_taken() => lost += reconciliation.hits(),
+                    Err(_not_sent) => not_taken.push(reconciliation),
                 }
             }
             if !not_taken.is_empty() {
@@ -272,12 +283,12 @@ impl RedisStore {
                 break;
             }
         }
-        let counts = &self.shared.metrics.charges;
-        counts.charged.increment(charged);
+        let counts = &self.shared.metrics.reconciled;
+        counts.taken.increment(taken);
         counts.refunded.increment(refunded);
         counts.lost.increment(lost);
-        if charged + refunded + lost > 0 {
-            let hits = charged;
+        if taken + refunded + lost > 0 {
+            let hits = taken;
             tracing::info!(hits, refunded, lost, "charged the store what was admitted without it");
         }
     }

@@ -286,12 +286,12 @@ fn decide(asks: &[CounterRequest], states: &mut [State], now_ms: u64) -> (bool, 
     let mut outcome = Outcome::default();
     let mut within = Vec::with_capacity(asks.len());
     for (ask, state) in asks.iter().zip(states.iter()) {
-        let fits = ask.test(state, now_ms);
+        let fits = ask.fits(state, now_ms);
         outcome.count(ask, fits);
         within.push(fits);
     }
     let settle = |((ask, state), within): ((&CounterRequest, &mut State), bool)| {
-        ask.settle(state, now_ms, within, outcome)
+        ask.apply(state, now_ms, within, outcome)
     };
     let statuses = asks.iter().zip(states).zip(within).map(settle).collect();
     (outcome.allowed(), statuses)

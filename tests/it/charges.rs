@@ -32,7 +32,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (RedisStore, Metric
         let ask =
             take(&format!("user {user}"), &limit(Algorithm::FixedWindow, 10, 1_000 * HOUR_MS));
         let down = StoreError::Unavailable("down".into());
-        assert!(fallback.decide(&[ask], OnStoreFailure::Local, down).unwrap().allowed);
+        assert!(fallback.fall_back(&[ask], OnStoreFailure::Local, down).unwrap().allowed);
     }
     let metrics = Metrics::new(0).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
@@ -59,7 +59,7 @@ async fn however_many_charges_there_are_all_are_in_time() {
     store.ready().await.unwrap();
     // Two runs of 64 at once, all together, would take 3 seconds.
     proxy.set(Network::DelayReplies(Duration::from_millis(600)));
-    store.charge(Duration::from_secs(60)).await;
+    store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (640, 0));
     assert_eq!(redis.keys().iter().filter(|key| key.starts_with(b"tg:{test}")).count(), 640);
 }
@@ -70,7 +70,7 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
     let (store, metrics) = store(&redis.url(), Duration::from_secs(10), 200).await;
     redis.stop();
     while store.ready().await.is_ok() {}
-    store.charge(Duration::from_secs(60)).await;
+    store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (0, 0));
     redis.restart();
     let all = async {
@@ -79,7 +79,7 @@ async fn what_was_not_sent_is_charged_when_redis_is_back() {
             // What finds out that it is back is to run too.
             tokio::task::yield_now().await;
             let _ = store.ready().await;
-            store.charge(Duration::from_secs(60)).await;
+            store.reconcile(Duration::from_secs(60)).await;
         }
     };
     timeout(Duration::from_secs(60), all).await.expect("all are charged");
@@ -92,12 +92,12 @@ async fn assert_as_in_memory(
     asks: Vec<CounterRequest>,
 ) {
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
-    let decide = |asks| redis.decide(asks, OnStoreFailure::Error, DecideContext::now());
+    let decide = |asks| redis.transact(asks, OnStoreFailure::Error, DecideContext::now());
     for ask in before {
-        memory.decide(std::slice::from_ref(ask), None);
+        memory.transact(std::slice::from_ref(ask), None);
         decide(vec![ask.clone()]).await.unwrap();
     }
-    let (expected, decided) = (memory.decide(&asks, None), decide(asks).await.unwrap());
+    let (expected, decided) = (memory.transact(&asks, None), decide(asks).await.unwrap());
     assert_eq!(decided.allowed, expected.allowed);
     for (own, expected) in decided.statuses.iter().zip(&expected.statuses) {
         // The clock goes on between the two.

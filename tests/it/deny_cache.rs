@@ -18,7 +18,7 @@ const KEYS_MAX: usize = 1_000;
 async fn ask(store: &RedisStore, name: &str, hits: u64) -> Decision {
     let hourly = limit(Algorithm::SlidingWindowLog, hits, HOUR_MS);
     store
-        .decide(vec![take(name, &hourly)], OnStoreFailure::Error, DecideContext::now())
+        .transact(vec![take(name, &hourly)], OnStoreFailure::Error, DecideContext::now())
         .await
         .unwrap()
 }
@@ -53,12 +53,12 @@ async fn a_refund_on_another_thread_of_this_process_is_known_at_once() {
         assert!(!ask(&store, "user", 1).await.allowed);
         assert_eq!(ask(&other, "user", 1).await.source, Source::DenyCache);
         other
-            .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
+            .transact(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
             .await
             .unwrap();
         assert!(ask(&store, "user", 1).await.allowed);
         other
-            .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
+            .transact(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
             .await
             .unwrap();
     }
@@ -99,7 +99,7 @@ async fn a_denial_never_outlasts_the_wait() {
         while admissions < 20 {
             let asked_ms = redis_ms(&server);
             let decision = store
-                .decide(vec![take(name, &brief)], OnStoreFailure::Error, DecideContext::now())
+                .transact(vec![take(name, &brief)], OnStoreFailure::Error, DecideContext::now())
                 .await
                 .unwrap();
             if decision.allowed {

@@ -93,11 +93,11 @@ impl SideBySide {
         now_ms: u64,
     ) -> Result<Vec<Decision>, String> {
         let requests: Vec<&[CounterRequest]> = run.iter().map(Vec::as_slice).collect();
-        let lua = self.redis.decide_all(&requests, Some(now_ms)).await;
+        let lua = self.redis.transact_batch(&requests, Some(now_ms)).await;
         let lua = lua.map_err(|error| format!("at {now_ms}, {run:#?}: {error}"))?;
         let mut rust = Vec::new();
         for (asks, lua) in run.iter().zip(&lua) {
-            let decision = self.memory.decide(asks, Some(now_ms));
+            let decision = self.memory.transact(asks, Some(now_ms));
             if decision != *lua {
                 let at = rust.len();
                 return Err(format!(

@@ -47,7 +47,7 @@ fn drained_in_ms(hits: u64) -> u64 {
 }
 
 async fn status_at(store: &Store, ask: CounterRequest, at_ms: u64) -> Status {
-    let decided = store.decide(vec![ask], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
+    let decided = store.transact(vec![ask], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
     decided.unwrap().statuses[0]
 }
 

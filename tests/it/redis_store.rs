@@ -214,8 +214,9 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
 /// Takes a hit at each of these moments.
 async fn hit_at(store: &RedisStore, ask: &CounterRequest, moments: std::ops::Range<u64>) {
     for at_ms in moments {
-        let decision =
-            store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
+        let decision = store
+            .transact(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(at_ms))
+            .await;
         assert!(decision.unwrap().allowed, "at {at_ms}");
     }
 }
@@ -267,7 +268,7 @@ async fn a_decision_over_a_long_log_reads_no_more_than_its_logarithm() {
         for now_ms in (0..40).map(|at| START_MS + hits + at * (3 * hits / 40)) {
             let before = calls(&server, "getrange");
             store
-                .decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
+                .transact(vec![ask.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
                 .await
                 .unwrap();
             reads_max = reads_max.max(calls(&server, "getrange") - before);
@@ -288,16 +289,18 @@ async fn what_is_no_state_under_a_key_is_an_error_or_overwritten() {
             let ask = take("strange", &limit(algorithm, 5, HOUR_MS));
             let key = ask.key.as_bytes();
             server.command(&[b"SET".as_slice(), key, b"xyz"]);
-            let short =
-                store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now()).await;
+            let short = store
+                .transact(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now())
+                .await;
             let refused = matches!(short, Err(StoreError::WrongType(_)));
             // Less than one sub-window counts as none.
             let none = algorithm == Algorithm::SlidingWindowCounter && short.is_ok();
             assert!(refused || none, "{version:?} {algorithm:?}: {short:?}");
             server.command(&[b"DEL".as_slice(), key]);
             server.command(&[b"LPUSH".as_slice(), key, b"xyz"]);
-            let list =
-                store.decide(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now()).await;
+            let list = store
+                .transact(vec![ask.clone()], OnStoreFailure::Error, DecideContext::now())
+                .await;
             let refused = matches!(list, Err(StoreError::WrongType(_)));
             // MGET sees no value in a list: the counter starts afresh there.
             assert!(refused || list.is_ok_and(|decision| decision.allowed), "{algorithm:?}");
@@ -330,7 +333,7 @@ async fn the_cpu_time_of_script_runs_is_measured() {
         let before = server.used_cpu();
         for run in 0..RUNS {
             let decision = store
-                .decide(
+                .transact(
                     asks.clone(),
                     OnStoreFailure::Error,
                     DecideContext::at(from_ms + u64::from(run)),
@@ -352,7 +355,7 @@ async fn a_server_that_answers_but_refuses_to_write_is_not_ready_until_it_does()
         let memory = |max: &str| server.command(&["CONFIG", "SET", "maxmemory", max]);
         assert!(decide(&store, &mixed(3)).await.allowed, "{version:?}");
         memory("1");
-        let full = store.decide(mixed(3), OnStoreFailure::Error, DecideContext::now()).await;
+        let full = store.transact(mixed(3), OnStoreFailure::Error, DecideContext::now()).await;
         assert!(matches!(full, Err(StoreError::Refused(_))), "{version:?}: {full:?}");
         assert!(matches!(store.ready().await, Err(StoreError::Refused(_))), "{version:?}");
         memory("0");

@@ -57,12 +57,12 @@ async fn slide(
 ) {
     // Loads the script, which is written too.
     let read = [CounterRequest { mode: Mode::Peek, ..ask.clone() }];
-    store.decide_all(&[&read], Some(START_MS)).await.unwrap();
+    store.transact_batch(&[&read], Some(START_MS)).await.unwrap();
     let mut written = written_bytes(server);
     for now_ms in moments_ms {
         let used = model.used(now_ms);
         let asks = std::slice::from_ref(ask);
-        let decided = store.decide_all(&[asks], Some(now_ms)).await.unwrap();
+        let decided = store.transact_batch(&[asks], Some(now_ms)).await.unwrap();
         let fits = used < ask.limit.hits();
         assert_eq!(decided[0].allowed, fits, "{used} used at {now_ms}");
         if fits {

@@ -93,7 +93,7 @@ impl Stores {
     async fn decide(&mut self, run: &Run, now_ms: u64) -> Result<Vec<Decision>, String> {
         let asks: Vec<&[CounterRequest]> =
             run.requests.iter().map(|request| &*request.asks).collect();
-        let memory = asks.iter().map(|asks| self.memory.decide(asks, Some(now_ms)));
+        let memory = asks.iter().map(|asks| self.memory.transact(asks, Some(now_ms)));
         let memory: Vec<Decision> = memory.collect();
         let one = at_once(&self.one, &asks, now_ms).await;
         // Over several servers there is no order among requests that come at once.

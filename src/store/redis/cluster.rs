@@ -141,7 +141,7 @@ impl Cluster {
     }
 
     /// Decides a request whose keys are all of one slot, wherever that is meanwhile.
-    pub(super) async fn decide(
+    pub(super) async fn follow_redirects(
         &self,
         slot: u16,
         counters: Arc<Vec<CounterRequest>>,
@@ -153,7 +153,7 @@ impl Cluster {
         loop {
             let batch_key = BatchKey { slot, asking: asked.is_some() };
             let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
-            let decided = node.decide(batch_key, Arc::clone(&counters), context.clone());
+            let decided = node.enqueue(batch_key, Arc::clone(&counters), context.clone());
             let decided = if is_first {
                 decided.await
             } else {
@@ -169,8 +169,10 @@ impl Cluster {
             // A node that sends us on took nothing.
             match redirect(&error) {
                 Some(_) if uptime_us() >= deadline_us => return Err(error),
-                Some(Redirect::Moved(to)) => self.moved(slot, &self.told(to, &node))?,
-                Some(Redirect::AskTo(to)) => asked = Some(self.node(&self.told(to, &node))?),
+                Some(Redirect::Moved(to)) => self.moved(slot, &self.resolve_host(to, &node))?,
+                Some(Redirect::AskTo(to)) => {
+                    asked = Some(self.node(&self.resolve_host(to, &node))?)
+                }
                 Some(Redirect::TryAgain) => sleep(TRY_AGAIN).await,
                 None => {
                     self.stale.notify_one();
@@ -193,7 +195,7 @@ impl Cluster {
     }
 
     /// Where a node sends us on to: without a host, to another port of its own.
-    fn told(&self, to: HostPort, by: &Arc<Node>) -> HostPort {
+    fn resolve_host(&self, to: HostPort, by: &Arc<Node>) -> HostPort {
         if !to.host.is_empty() {
             return to;
         }

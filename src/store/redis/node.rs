@@ -100,7 +100,7 @@ impl Node {
     }
 
     /// Decides a request in the next run.
-    pub(super) async fn decide(
+    pub(super) async fn enqueue(
         self: &Arc<Self>,
         batch_key: BatchKey,
         counters: Arc<Vec<CounterRequest>>,
@@ -116,7 +116,7 @@ impl Node {
         let request = NewRequest { counters, context, deadline_us };
         let enqueued = self.queue.push(batch_key, request);
         if enqueued.run {
-            tokio::spawn(Arc::clone(self).run_all(batch_key));
+            tokio::spawn(Arc::clone(self).drain(batch_key));
         }
         if let Some(alarm_us) = enqueued.alarm_us {
             tokio::spawn(Arc::clone(self).watch(alarm_us));
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// Decides requests in one run, now.
-    pub(super) async fn decide_all<'a, R>(
+    pub(super) async fn run_now<'a, R>(
         &self,
         requests: R,
         at_ms: Option<u64>,
@@ -167,10 +167,10 @@ impl Node {
     where
         R: Iterator<Item = &'a [CounterRequest]> + Clone,
     {
-        self.decide_run(requests, at_ms, false).await
+        self.round_trip(requests, at_ms, false).await
     }
 
-    async fn decide_run<'a, R>(
+    async fn round_trip<'a, R>(
         &self,
         requests: R,
         at_ms: Option<u64>,
@@ -181,7 +181,7 @@ impl Node {
     {
         let call = wire::Call::of(requests.clone(), at_ms);
         let watch = Stopwatch::start();
-        let reply = self.connection.run(call, asking).await;
+        let reply = self.connection.call_script(call, asking).await;
         self.shared.metrics.evalsha_seconds.record(watch.elapsed());
         let reply = reply.map_err(|error| self.noted(error))?;
         let decisions: Vec<_> = wire::decisions(requests.clone(), &reply)?.collect();
@@ -248,12 +248,12 @@ impl Node {
     }
 
     /// Run after run, until nobody waits.
-    async fn run_all(self: Arc<Self>, batch_key: BatchKey) {
+    async fn drain(self: Arc<Self>, batch_key: BatchKey) {
         // Those who wait meanwhile may be over: they are asked for once there is a connection.
         loop {
             self.connection.ready().await;
             let Some(run) = self.queue.next_run(batch_key) else { return };
-            self.run(run, batch_key.asking).await;
+            self.send(run, batch_key.asking).await;
         }
     }
 
@@ -275,32 +275,32 @@ impl Node {
 
     /// Sends a run, and where only some of its requests may be the cause of its error, each of them
     /// alone.
-    async fn run(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
+    async fn send(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let sent_us = uptime_us();
-        let decided = self.decide_waiting(&run, asking).await;
+        let decided = self.execute(&run, asking).await;
         match &decided {
             Err(error) if run.len() > 1 && may_concern_one_request(error) => {
-                self.run_each_alone(run, asking).await;
+                self.send_separately(run, asking).await;
             }
             _ => self.conclude(&run, decided, sent_us),
         }
     }
 
     /// Sends those requests of a run that still wait for an answer in runs of their own, all at once.
-    async fn run_each_alone(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
+    async fn send_separately(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let mut runs = JoinSet::new();
         for waiting in self.queue.still_awaited(run) {
             let node = Arc::clone(self);
             runs.spawn(async move {
                 let (run, sent_us) = ([waiting], uptime_us());
-                let decided = node.decide_waiting(&run, asking).await;
+                let decided = node.execute(&run, asking).await;
                 node.conclude(&run, decided, sent_us);
             });
         }
         while runs.join_next().await.is_some() {}
     }
 
-    async fn decide_waiting(
+    async fn execute(
         &self,
         run: &[QueuedRequest],
         asking: bool,
@@ -310,7 +310,7 @@ impl Node {
         let requests = run.iter().map(|waiting| &waiting.counters[..]);
         let requests_count = u32::try_from(run.len()).unwrap_or(u32::MAX);
         self.shared.metrics.run_requests.record(f64::from(requests_count));
-        let decided = self.decide_run(requests, at_ms, asking).await;
+        let decided = self.round_trip(requests, at_ms, asking).await;
         trace(run, sent_us, decided.as_ref().err());
         match decided {
             Err(StoreError::WrongType(why)) if writes_midway(run) => {
@@ -364,7 +364,7 @@ impl Node {
     /// Notes that the server decides, or that nobody asks it any more.
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
-            self.connection.decides();
+            self.connection.reset_backoff();
             self.shared.outages.ended(&self.shared.metrics);
         }
     }
@@ -385,7 +385,7 @@ impl Node {
         let probe = [self.probe.lock().clone()];
         let probed = async {
             self.connection.ready().await;
-            self.decide_all(std::iter::once(&probe[..]), None).await
+            self.run_now(std::iter::once(&probe[..]), None).await
         };
         match timeout(deadline, Box::pin(probed)).await {
             Ok(Ok(_decisions)) => Ok(()),

@@ -192,7 +192,7 @@ fn decide(algorithm: &str) -> Call {
     Box::new(move |at| {
         now_ms += 1;
         clock.set(now_ms);
-        drop(black_box(store.decide(&asks[at % REQUESTS], None)));
+        drop(black_box(store.transact(&asks[at % REQUESTS], None)));
     })
 }
 

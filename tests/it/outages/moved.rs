@@ -26,7 +26,7 @@ fn hit() -> Vec<CounterRequest> {
 async fn decided(store: &RedisStore) -> Result<(), StoreError> {
     // One that is known to be down answers at once, and what finds out that it is back is to run too.
     yield_now().await;
-    let decision = store.decide(hit(), OnStoreFailure::Error, DecideContext::now()).await;
+    let decision = store.transact(hit(), OnStoreFailure::Error, DecideContext::now()).await;
     decision.map(drop)
 }
 

@@ -71,7 +71,7 @@ pub async fn decide_at_once_on(
 ) -> Vec<Result<Decision, StoreError>> {
     let ask = |asks| {
         let (store, context) = (Arc::clone(store), context.clone());
-        tokio::spawn(async move { store.decide(asks, OnStoreFailure::Error, context).await })
+        tokio::spawn(async move { store.transact(asks, OnStoreFailure::Error, context).await })
     };
     let asked: Vec<_> = requests.into_iter().map(ask).collect();
     let mut decisions = Vec::new();
@@ -83,5 +83,5 @@ pub async fn decide_at_once_on(
 
 /// The store's decision, which there is.
 pub async fn decide(store: &RedisStore, asks: &[CounterRequest]) -> Decision {
-    store.decide(asks.to_vec(), OnStoreFailure::Error, DecideContext::now()).await.unwrap()
+    store.transact(asks.to_vec(), OnStoreFailure::Error, DecideContext::now()).await.unwrap()
 }
