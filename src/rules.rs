@@ -202,7 +202,7 @@ impl Switches {
         match own {
             _ if self.shadow => Enforcement::Shadow,
             Enforcement::Enforced if self.quota => Enforcement::Quota,
-            own => own,
+            Enforcement::Enforced | Enforcement::Shadow | Enforcement::Quota => own,
         }
     }
 }

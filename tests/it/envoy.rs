@@ -14,7 +14,7 @@ use crate::support::client::{Request, Served};
 use crate::support::envoy::{Config, Envoy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::upstream::Upstream;
-use crate::support::web::CounterRequest;
+use crate::support::web::WebRequest;
 
 const OK: u16 = 200;
 const TOO_MANY: u16 = 429;
@@ -50,7 +50,7 @@ impl Front {
         Self { envoy: Envoy::start(&config).await, served, redis, _upstream: upstream }
     }
 
-    fn get(&self, path: &str) -> CounterRequest {
+    fn get(&self, path: &str) -> WebRequest {
         self.envoy.get(path)
     }
 

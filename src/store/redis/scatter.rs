@@ -51,7 +51,8 @@ pub(super) async fn scatter(
         .collect();
     let undos_count = undos.len();
     let is_decided = decided.iter().all(Result::is_ok);
-    let refunds = refunds.into_iter().filter(|_| is_decided).map(|shard| shard.as_decided(outcome));
+    let refunds =
+        refunds.into_iter().filter(|_| is_decided).map(|shard| shard.into_decided(outcome));
     let corrections: Vec<ShardRequest> = undos.into_iter().chain(refunds).collect();
     let corrected = dispatch_all(corrections.iter().map(ShardRequest::request), &context).await;
     let (undone, refunded) = corrected.split_at(undos_count);
@@ -173,7 +174,7 @@ impl ShardRequest {
     }
 
     /// Refunds as the request's outcome has them: what is not given back is only looked at.
-    fn as_decided(self, outcome: Outcome) -> Self {
+    fn into_decided(self, outcome: Outcome) -> Self {
         let is_kept = |counter: &CounterRequest| counter.hits > 0 && !outcome.moves(counter, true);
         // One of 0 hits stays a refund: a read of a full counter would reject the others here.
         let mode =

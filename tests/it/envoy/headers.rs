@@ -1,7 +1,7 @@
 //! What Envoy tells its callers of their limits.
 
 use super::{Front, OK, TOO_MANY, apart};
-use crate::support::web::{Answer, CounterRequest};
+use crate::support::web::{Answer, WebRequest};
 
 const EDGE: &str = "
 domain: edge
@@ -33,7 +33,7 @@ async fn telling() -> Front {
     Front::start(EDGE, |config| config.host(&apart(&KEYS)).filter(TOLD)).await
 }
 
-fn about(front: &Front, keys: &[&str]) -> CounterRequest {
+fn about(front: &Front, keys: &[&str]) -> WebRequest {
     let ask = front.get("/");
     keys.iter().fold(ask, |ask, key| ask.header(&format!("x-{key}"), "a"))
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 pub use config::Config;
 
 use super::process;
-use super::web::{CounterRequest, Web};
+use super::web::{Web, WebRequest};
 
 /// From the start of Envoy to its listeners, on a busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ impl Envoy {
     }
 
     /// A request to it, over HTTP/1.1.
-    pub fn get(&self, path: &str) -> CounterRequest {
+    pub fn get(&self, path: &str) -> WebRequest {
         self.web.get(path)
     }
 

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::client::{Caller, Request};
 use super::process;
-use super::web::{Answer, CounterRequest, Web};
+use super::web::{Answer, Web, WebRequest};
 
 /// How often requests that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
@@ -95,7 +95,7 @@ impl Load {
     pub fn through(
         addr: SocketAddr,
         rate_per_second: u32,
-        ask: impl FnOnce(Web) -> CounterRequest,
+        ask: impl FnOnce(Web) -> WebRequest,
     ) -> Self {
         let ask = Box::new(ask(Web::http2_on(addr)));
         Self::on(async || Target::Proxy(ask), rate_per_second)
@@ -186,7 +186,7 @@ impl Load {
 enum Target {
     /// With a control, and where its latencies go.
     Service(Box<Caller>, Request, Option<(Request, Latencies)>),
-    Proxy(Box<CounterRequest>),
+    Proxy(Box<WebRequest>),
 }
 
 impl Target {

@@ -23,7 +23,7 @@ pub struct Web {
 
 /// A request in the making.
 #[derive(Clone)]
-pub struct CounterRequest {
+pub struct WebRequest {
     web: Web,
     path: String,
     headers: HeaderMap,
@@ -50,13 +50,13 @@ impl Web {
     }
 
     /// GET, or POST where a body is given.
-    pub fn get(&self, path: &str) -> CounterRequest {
+    pub fn get(&self, path: &str) -> WebRequest {
         let web = self.clone();
-        CounterRequest { web, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
+        WebRequest { web, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
     }
 }
 
-impl CounterRequest {
+impl WebRequest {
     /// One more header.
     ///
     /// # Panics
