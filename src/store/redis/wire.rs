@@ -174,8 +174,10 @@ const fn bucket_of(hash: u128) -> usize {
 }
 
 fn is_alike(known: &CounterRequest, counter: &CounterRequest) -> bool {
-    (known.hits, known.mode, known.enforcement) == (counter.hits, counter.mode, counter.enforcement)
-        && known.limit == counter.limit
+    let own = |counter: &CounterRequest| {
+        (counter.hits, counter.mode, counter.enforcement, counter.quota_group)
+    };
+    own(known) == own(counter) && known.limit == counter.limit
 }
 
 fn decimal(number: Option<impl std::fmt::Display>) -> Bytes {
