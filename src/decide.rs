@@ -4,7 +4,7 @@
 //! Pure: a store brings the states and the moment. `lua/decide.lua` is the same in Redis.
 
 use crate::algorithm::State;
-use crate::decision::{Enforcement, Status};
+use crate::decision::{Enforcement, QuotaGroup, Status};
 use crate::key::Key;
 use crate::limit::{Algorithm, Excess, Limit};
 
@@ -33,6 +33,8 @@ pub struct CounterRequest {
     pub mode: Mode,
     /// What the limit does to the request where the hits do not fit.
     pub enforcement: Enforcement,
+    /// The group of a quota. Limits that are no quotas do not use it.
+    pub quota_group: QuotaGroup,
 }
 
 /// What the tests of a request's limits come to.
@@ -80,8 +82,8 @@ impl Outcome {
                 self.rejected |= !within_limit;
                 self.takes_nothing |= refuses;
             }
-            Enforcement::Quota(group) => {
-                self.quotas.count(group, within_limit);
+            Enforcement::Quota => {
+                self.quotas.count(counter.quota_group, within_limit);
                 self.quotas.takes_nothing |= refuses;
             }
         }
@@ -118,7 +120,8 @@ impl Outcome {
 }
 
 impl Quotas {
-    fn count(&mut self, group: u8, within_limit: bool) {
+    fn count(&mut self, group: QuotaGroup, within_limit: bool) {
+        let group = group.number();
         self.groups = self.groups.max(group.saturating_add(1));
         if !within_limit {
             self.over[usize::from(group / 64)] |= 1 << (group % 64);
@@ -139,12 +142,12 @@ impl CounterRequest {
     }
 
     /// Whether the hits fit at `now_ms`.
-    pub fn test(&self, state: &State, now_ms: u64) -> bool {
+    pub fn fits(&self, state: &State, now_ms: u64) -> bool {
         self.mode == Mode::Refund || self.limit.admits(state, now_ms, self.tested_hits())
     }
 
     /// Moves the counter as the request's outcome has it, and reports it.
-    pub fn settle(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
+    pub fn apply(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
         let delays = self.limit.algorithm() == Algorithm::LeakyBucket
             && self.mode == Mode::Take
             && self.hits > 0

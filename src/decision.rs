@@ -81,15 +81,41 @@ pub enum Enforcement {
     Enforced,
     /// Only reports.
     Shadow,
-    /// Rejects the request if all other quotas of the request are over as well. If one group of them
-    /// has room, the request passes. Groups are numbered from 0 without gaps, below
-    /// [`QUOTA_GROUPS_MAX`].
-    Quota(u8),
+    /// Rejects the request if all other quotas of the request are over as well. If one
+    /// [group](QuotaGroup) of them has room, the request passes.
+    Quota,
 }
 
-/// The most groups of quotas in one request. The script gets a group as one byte, of which two values
-/// are taken.
-pub const QUOTA_GROUPS_MAX: usize = 254;
+impl Enforcement {
+    /// The name in limits files and tables; enforced limits have none.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "",
+            Self::Shadow => "shadow",
+            Self::Quota => "quota",
+        }
+    }
+}
+
+/// The number of a group of quotas within one request. Groups are numbered from 0 without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct QuotaGroup(u8);
+
+impl QuotaGroup {
+    /// The most groups in one request. The script gets a group as one byte, of which two values
+    /// are taken.
+    pub const MAX: usize = 254;
+
+    /// The group with this number; `None` from [`QuotaGroup::MAX`] on.
+    pub fn new(number: usize) -> Option<Self> {
+        u8::try_from(number).ok().filter(|_| number < Self::MAX).map(Self)
+    }
+
+    /// Its number, below [`QuotaGroup::MAX`].
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
 
 /// The result of checking one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +138,7 @@ impl LimitResult {
         let rejects = match enforcement {
             Enforcement::Enforced => true,
             Enforcement::Shadow => false,
-            Enforcement::Quota(_) => !allowed,
+            Enforcement::Quota => !allowed,
         };
         match (status.within_limit, rejects) {
             (true, _) => Self::Allowed,

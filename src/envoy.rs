@@ -105,7 +105,7 @@ fn raw_body<'a>(answer: &Answer<'a>) -> Option<&'a str> {
     if answer.allowed {
         return None;
     }
-    let own = answer.statuses.iter().filter(|status| rejects(status));
-    let own = own.filter_map(|status| status.matched?.raw_body()).next();
+    let own = answer.limits.iter().filter(|limit| rejects(limit));
+    let own = own.filter_map(|limit| limit.matched?.raw_body()).next();
     own.or_else(|| answer.domain?.raw_body())
 }

@@ -18,8 +18,7 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use crate::body::BoundedBody;
-use crate::decision::Enforcement;
-use crate::decision::Source;
+use crate::decision::{Enforcement, Source};
 use crate::envoy::{Reply, Style};
 use crate::limit::Algorithm;
 use crate::memory_budget::MemoryBudget;
@@ -27,7 +26,7 @@ use crate::metrics::Shed;
 use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
-use crate::service::{Answer, DecideError, LimitStatus, Service};
+use crate::service::{Answer, DecideError, LimitAnswer, Service};
 use crate::store::DecideContext;
 use crate::store_error::StoreError;
 use crate::trace::Method;
@@ -51,8 +50,14 @@ pub struct CallBudgets {
     pub open_calls: MemoryBudget,
 }
 
-/// Parses a message into a request.
-type Read = fn(&[u8], &Bounds) -> Result<Request, RequestError>;
+/// A method that decides requests.
+#[derive(Clone, Copy)]
+struct Rpc {
+    /// Its name in spans.
+    method: Method,
+    /// Parses its message.
+    parse: fn(&[u8], &Bounds) -> Result<Request, RequestError>,
+}
 
 /// The future of a response. It is boxed where it is made because it is large and moved several
 /// times.
@@ -77,57 +82,57 @@ impl Grpc {
 
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`.
     pub fn should_rate_limit(self: Arc<Self>, call: Call<Incoming>) -> Answering {
+        let rpc = Rpc { method: Method::ShouldRateLimit, parse: Request::from_envoy };
         let style = self.style;
-        self.answer((call, Method::ShouldRateLimit), Request::from_envoy, move |request, answer| {
-            Reply::of(request, answer, style)
-        })
+        self.handle(call, rpc, move |request, answer| Reply::of(request, answer, style))
     }
 
     /// `tidegate.v1.RateLimitService/CheckRateLimit`.
     pub fn check_rate_limit(self: Arc<Self>, call: Call<Incoming>) -> Answering {
-        self.answer((call, Method::CheckRateLimit), Request::from_check, |_, answer| {
-            check_response(answer)
-        })
+        let rpc = Rpc { method: Method::CheckRateLimit, parse: Request::from_check };
+        self.handle(call, rpc, |_, answer| check_response(answer))
     }
 
     /// `tidegate.v1.RateLimitService/GetQuota`.
     pub fn get_quota(self: Arc<Self>, call: Call<Incoming>) -> Answering {
-        self.answer((call, Method::GetQuota), Request::from_quota, |_, answer| {
-            api::GetQuotaResponse {
-                decision: decision(answer).into(),
-                statuses: answer.statuses.iter().map(limit_status).collect(),
-                source: source(answer).into(),
-            }
+        let rpc = Rpc { method: Method::GetQuota, parse: Request::from_quota };
+        self.handle(call, rpc, |_, answer| api::GetQuotaResponse {
+            decision: decision(answer).into(),
+            statuses: answer.limits.iter().map(limit_status).collect(),
+            source: source(answer).into(),
         })
     }
 
-    fn answer<T: Message + 'static>(
+    /// Handles a call, in a span if it is traced.
+    fn handle<T: Message + 'static>(
         self: Arc<Self>,
-        (call, method): (Call<Incoming>, Method),
-        read: Read,
+        call: Call<Incoming>,
+        rpc: Rpc,
         write: impl FnOnce(&Request, &Answer<'_>) -> T + Send + 'static,
     ) -> Answering {
         let tracing = self.service.tracing();
-        let Some(span) = tracing.and_then(|tracing| tracing.call(method, call.headers())) else {
-            return Box::pin(self.decide(call, read, write, DecideContext::now()));
+        let Some(span) = tracing.and_then(|tracing| tracing.call(rpc.method, call.headers()))
+        else {
+            return Box::pin(self.exchange(call, rpc, write, DecideContext::now()));
         };
         Box::pin(async move {
             let write = |request: &Request, answer: &Answer<'_>| {
-                answer.tell(&span);
+                answer.annotate(&span);
                 write(request, answer)
             };
             let context = DecideContext::traced(span.parent());
-            let answer = Box::pin(self.decide(call, read, write, context)).await;
+            let answer = Box::pin(self.exchange(call, rpc, write, context)).await;
             let status = Status::from_header_map(answer.headers());
             span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
             answer
         })
     }
 
-    async fn decide<T: Message + 'static>(
+    /// Receives the request's message and responds with the one that `write` makes of the answer.
+    async fn exchange<T: Message + 'static>(
         self: Arc<Self>,
         call: Call<Incoming>,
-        read: Read,
+        rpc: Rpc,
         write: impl FnOnce(&Request, &Answer<'_>) -> T + Send,
         context: DecideContext,
     ) -> Response<ResponseBody> {
@@ -137,10 +142,10 @@ impl Grpc {
             Ok(message) => message,
             Err(status) => return status.into_http(),
         };
-        let request = read(&message, &self.bounds);
+        let request = (rpc.parse)(&message, &self.bounds);
         // The request has copied the bytes it needs.
         drop(message);
-        match self.service.answer(request, context, write).await {
+        match self.service.process(request, context, write).await {
             Ok(answer) => message::respond(&answer),
             Err(error) => status_of(error).into_http(),
         }
@@ -173,7 +178,7 @@ pub fn check_response(answer: &Answer<'_>) -> api::CheckRateLimitResponse {
         delay: Some(answer.delay_ms).filter(|ms| *ms > 0).map(duration),
         retry_after: answer.retry_after_ms.map(duration),
         source: source(answer).into(),
-        statuses: answer.statuses.iter().map(limit_status).collect(),
+        statuses: answer.limits.iter().map(limit_status).collect(),
     }
 }
 
@@ -189,20 +194,22 @@ const fn source(answer: &Answer<'_>) -> api::DecisionSource {
     }
 }
 
-fn limit_status(status: &LimitStatus<'_>) -> api::LimitStatus {
-    let limit = status.limit;
+fn limit_status(limit: &LimitAnswer<'_>) -> api::LimitStatus {
+    let definition = limit.definition;
     api::LimitStatus {
-        descriptor: u32::try_from(status.descriptor).unwrap_or(u32::MAX),
-        rule: status.rule.to_owned(),
-        within_limit: status.status.within_limit,
-        limit: limit.map_or(0, |limit| limit.hits()),
-        remaining: status.status.remaining,
-        reset_after: limit.map(|_| duration(status.status.reset_after_ms)),
-        retry_after: status.status.retry_after_ms.map(duration),
-        period: limit.map(|limit| duration(limit.period_ms())),
-        algorithm: limit.map_or(api::Algorithm::Unspecified, |limit| algorithm(&limit)).into(),
-        shadow: status.enforcement == Enforcement::Shadow,
-        unlimited: limit.is_none(),
+        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
+        rule: limit.rule.to_owned(),
+        within_limit: limit.status.within_limit,
+        limit: definition.map_or(0, |definition| definition.hits()),
+        remaining: limit.status.remaining,
+        reset_after: definition.map(|_| duration(limit.status.reset_after_ms)),
+        retry_after: limit.status.retry_after_ms.map(duration),
+        period: definition.map(|definition| duration(definition.period_ms())),
+        algorithm: definition
+            .map_or(api::Algorithm::Unspecified, |definition| algorithm(&definition))
+            .into(),
+        shadow: limit.enforcement == Enforcement::Shadow,
+        unlimited: definition.is_none(),
     }
 }
 

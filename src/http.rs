@@ -26,7 +26,7 @@ pub fn router(pages: Arc<Pages>) -> Router {
         .route("/metrics", get(metrics))
         .route("/limits", get(limits::show))
         .route("/top", get(top::show))
-        .route("/json", post(json::decide))
+        .route("/json", post(json::handle))
         .with_state(pages)
 }
 

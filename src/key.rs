@@ -73,7 +73,7 @@ impl KeyPrefix {
     pub fn of(spelling: &KeyFormat, domain: &str) -> Self {
         let mut head = Buffer::from_slice(spelling.prefix.as_bytes());
         head.extend_from_slice(b":{");
-        push_text(&mut head, domain, false);
+        push_text(&mut head, domain, Place::Text);
         Self { bytes: head.into_vec().into(), secret: spelling.secret.clone() }
     }
 }
@@ -203,15 +203,15 @@ fn push_entry<E>(
     counter: &KeyParts<'_, E>,
     at: usize,
 ) {
-    push_text(key, name, true);
+    push_text(key, name, Place::EntryName);
     key.push(b'=');
     match (counter.shared_at(at), &counter.head.secret) {
-        (None, None) => push_text(key, value, false),
+        (None, None) => push_text(key, value, Place::Text),
         (None, Some(secret)) => push_hex(key, &secret.hash(name, value)),
         (Some(wildcard), _) => {
             // No value starts with `#*`: only hashes start with `#`, and they contain no star.
             key.push(b'#');
-            push_text(key, wildcard, false);
+            push_text(key, wildcard, Place::Text);
         }
     }
 }
@@ -248,12 +248,22 @@ pub(crate) fn hashed(text: &str) -> String {
     String::from_utf8_lossy(&hash).into_owned()
 }
 
-fn push_text(key: &mut Buffer, text: &str, names_entry: bool) {
+/// Where a text is in a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The name of an entry, which ends at the first `=`.
+    EntryName,
+    /// A domain or a value.
+    Text,
+}
+
+fn push_text(key: &mut Buffer, text: &str, place: Place) {
     if text.len() > READABLE_MAX {
         push_hash(key, text.as_bytes());
         return;
     }
-    let separates = |byte: u8| SEPARATES[usize::from(byte)] || (names_entry && byte == b'=');
+    let separates =
+        |byte: u8| SEPARATES[usize::from(byte)] || (byte == b'=' && place == Place::EntryName);
     if !text.bytes().any(separates) {
         key.extend_from_slice(text.as_bytes());
         return;

@@ -22,7 +22,7 @@ mod tls;
 pub mod top;
 
 use checks::Checks;
-pub use counts::{Charges, Failures, LogLines, SpanCounts};
+pub use counts::{Failures, LogLines, Reconciled, SpanCounts};
 use decisions::Decisions;
 pub(crate) use rules::OVERRIDE;
 pub use rules::{RuleMetrics, RuleNames};
@@ -82,7 +82,7 @@ pub struct Metrics {
     /// Calls without a decision.
     pub failures: Failures,
     /// Hits that were admitted without the store and counted there later, or never.
-    pub charges: Charges,
+    pub reconciled: Reconciled,
     /// Spans of traces.
     pub spans: SpanCounts,
     /// Lines of the decision log.
@@ -183,7 +183,7 @@ impl Metrics {
                 memory_keys: gauge!(MEMORY_KEYS),
                 memory_evicted: counter!(MEMORY_EVICTED),
                 failures: Failures::new(),
-                charges: Charges::new(),
+                reconciled: Reconciled::new(),
                 spans: SpanCounts::new(),
                 decision_log: LogLines::new(),
                 decisions: Arc::default(),

@@ -8,12 +8,12 @@
 use smallvec::SmallVec;
 
 use crate::decide::{CounterRequest, Mode};
-use crate::decision::Enforcement;
+use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::{Group, Key, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::cost::RUN_COST_MAX;
 use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Entries, Request, RequestError};
-use crate::rules::{Domain, Role, Rule, RuleLimit};
+use crate::rules::{Domain, Rule, RuleLimit};
 
 mod quotas;
 
@@ -32,6 +32,8 @@ pub struct MatchedLimit<'r> {
     pub origin: Origin<'r>,
     /// What the limit does to the request where the hits do not fit.
     pub enforcement: Enforcement,
+    /// The group of a quota.
+    pub quota_group: QuotaGroup,
     /// Index into the plan's asks; none for an unlimited rule.
     pub counter: Option<usize>,
 }
@@ -140,6 +142,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
                 descriptor: at,
                 origin,
                 enforcement,
+                quota_group: QuotaGroup::default(),
                 counter: None,
             });
         }
@@ -180,26 +183,28 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         }
         let Some(&limit) = origin.limit() else { return Ok(()) };
         let key = Key::of(key_parts).in_group(self.group(&origin));
-        let enforcement = Enforcement::Enforced;
+        let enforcement = self.enforcement(&origin);
         let mut counter = CounterRequest {
             key,
             limit,
             hits: descriptor.hits,
             mode: descriptor.mode,
             enforcement,
+            quota_group: QuotaGroup::default(),
         };
-        let role = self.role(&origin);
         // Mostly a handful: a scan beats a table.
         let same = self.plan.counters.iter().position(|other| other.key == counter.key);
         let index = if let Some(index) = same {
             let other = &mut self.plan.counters[index];
-            if !enforces(other.enforcement, role) {
+            if other.enforcement != enforcement {
                 return Err(contradicts(at));
             }
             add(other, &counter, at)?;
             index
         } else {
-            counter.enforcement = self.groups.enforcement(role, at, descriptor.entries)?;
+            if enforcement == Enforcement::Quota {
+                counter.quota_group = self.groups.find_or_add(at, descriptor.entries)?;
+            }
             self.cost += limit.run_cost();
             if self.cost > RUN_COST_MAX {
                 return Err(too_costly());
@@ -207,11 +212,11 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
             self.plan.counters.push(counter);
             self.plan.counters.len() - 1
         };
-        let enforcement = self.plan.counters[index].enforcement;
         self.plan.matched.push(MatchedLimit {
             descriptor: at,
             origin,
             enforcement,
+            quota_group: self.plan.counters[index].quota_group,
             counter: Some(index),
         });
         Ok(())
@@ -228,23 +233,14 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         limit.map_or_else(|| self.domain.overrides(), RuleLimit::group)
     }
 
-    fn role(&self, origin: &Origin<'r>) -> Role {
+    fn enforcement(&self, origin: &Origin<'r>) -> Enforcement {
         match origin {
-            Origin::Rule(rule, _) | Origin::Unlimited(rule) => rule.role(),
-            // As in envoyproxy/ratelimit, a limit that the request brings is meant to hold: only
-            // what holds for all limits holds for it too.
-            Origin::Override(..) => self.domain.switches().role(false, false),
+            Origin::Rule(rule, _) | Origin::Unlimited(rule) => rule.enforcement(),
+            // As in envoyproxy/ratelimit, an override is enforced unless a switch of the domain
+            // applies to all its limits.
+            Origin::Override(..) => self.domain.switches().enforcement(Enforcement::Enforced),
         }
     }
-}
-
-const fn enforces(enforcement: Enforcement, role: Role) -> bool {
-    matches!(
-        (enforcement, role),
-        (Enforcement::Enforced, Role::Enforced)
-            | (Enforcement::Shadow, Role::Shadow)
-            | (Enforcement::Quota(_), Role::Quota)
-    )
 }
 
 fn too_costly() -> RequestError {

@@ -23,7 +23,7 @@ mod wildcard;
 
 pub use domain::Domain;
 pub(crate) use rule::Segment;
-pub use rule::{Role, Rule, RuleLimit, Unlimited};
+pub use rule::{Rule, RuleLimit, Unlimited};
 pub use rule_set::RuleSet;
 pub use switches::Switches;
 

@@ -27,7 +27,8 @@ mod offender;
 mod snapshot;
 mod traced;
 
-pub use answer::{Answer, LimitStatus};
+pub use answer::{Answer, LimitAnswer};
+use decision_log::Decided;
 pub use decision_log::DecisionLog;
 pub use error::DecideError;
 pub use in_force::{Refusal, Rules};
@@ -142,12 +143,12 @@ impl Service {
         }
     }
 
-    /// Answers a call with what `write` makes of its decision, where there is room for one more
-    /// call; counts those that get none.
+    /// Processes a call within the bound on calls in flight: decides its request by the rules in
+    /// force and returns what `write` makes of the answer. Failures are counted.
     ///
     /// # Errors
-    /// What a caller sent is no request, too many calls are in flight, or the store could not decide.
-    pub async fn answer<T>(
+    /// The request is invalid, too many calls are in flight, or the store could not decide.
+    pub async fn process<T>(
         &self,
         request: Result<Request, RequestError>,
         context: DecideContext,
@@ -175,7 +176,7 @@ impl Service {
         }
     }
 
-    /// Decides a request by the rules of `snapshot`.
+    /// Decides a request by the rules of `snapshot`, and logs the decision if it is sampled.
     ///
     /// # Errors
     /// Two descriptors contradict each other, or the store could not decide.
@@ -187,17 +188,19 @@ impl Service {
     ) -> Result<Answer<'s>, DecideError> {
         let watch = Stopwatch::start();
         let Some(log) = &self.log else {
-            return self.decide_since(watch, snapshot, request, context).await;
+            return self.evaluate(watch, snapshot, request, context).await;
         };
         let span = context.span.clone();
-        let answer = self.decide_since(watch, snapshot, request, context).await;
+        let answer = self.evaluate(watch, snapshot, request, context).await;
         if !request.only_reads() {
-            log.tell(request, answer.as_ref(), (watch.elapsed(), span.as_deref()));
+            let (answer, elapsed) = (answer.as_ref(), watch.elapsed());
+            log.log(&Decided { request, answer, elapsed, span: span.as_deref() });
         }
         answer
     }
 
-    async fn decide_since<'s>(
+    /// Matches the request against the rules, has the store decide and counts the outcome.
+    async fn evaluate<'s>(
         &self,
         watch: Stopwatch,
         snapshot: &'s Snapshot,
@@ -218,7 +221,7 @@ impl Service {
         } else {
             let policy = self.on_store_failure.of(domain);
             let context = context.spreading(!domain.slot_by().is_empty());
-            self.store.decide(counters, policy, context).await.map_err(DecideError::Store)?
+            self.store.transact(counters, policy, context).await.map_err(DecideError::Store)?
         };
         if !request.only_reads() {
             self.count(snapshot, request, domain, &matched, &decision);
@@ -246,7 +249,7 @@ impl Service {
             return Ok(Answer::without_limits());
         }
         let decision =
-            self.store.decide(counters, OnStoreFailure::Error, DecideContext::now()).await;
+            self.store.transact(counters, OnStoreFailure::Error, DecideContext::now()).await;
         Ok(Answer::of(domain, &matched, &decision.map_err(DecideError::Store)?))
     }
 
@@ -275,7 +278,7 @@ impl Service {
                     (rule, unlimited.given_name(), unlimited.id())
                 }
             };
-            if rule.tells_values() {
+            if rule.exposes_values() {
                 let dimension = dimension::spell(rule, name, request, matched.descriptor);
                 self.metrics.checks.count_value(domain.name(), dimension, result, near);
             } else {

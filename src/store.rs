@@ -41,16 +41,16 @@ impl AnyStore {
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
-    pub async fn decide(
+    pub async fn transact(
         &self,
         counters: Vec<CounterRequest>,
         policy: OnStoreFailure,
         context: DecideContext,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.decide(&counters, context.at_ms)),
-            Self::Redis(redis) => redis.decide(counters, policy, context).await,
-            Self::Replay(redis) => redis.decide(Arc::new(counters), context).await,
+            Self::Memory(memory) => Ok(memory.transact(&counters, context.at_ms)),
+            Self::Redis(redis) => redis.transact(counters, policy, context).await,
+            Self::Replay(redis) => redis.transact(Arc::new(counters), context).await,
         }
     }
 

@@ -89,11 +89,11 @@ fn algorithm(limit: &Limit) -> String {
 
 fn flags(own: &[&str], rule: &Rule, given_name: Option<&str>) -> String {
     let mut flags: Vec<String> = own.iter().map(|flag| (*flag).to_owned()).collect();
-    let role = rule.role().name();
+    let enforcement = rule.enforcement().name();
     let told = [
-        (role, !role.is_empty()),
+        (enforcement, !enforcement.is_empty()),
         ("shared", rule.shares()),
-        ("detailed", rule.tells_values()),
+        ("detailed", rule.exposes_values()),
         ("hashed", rule.hashes_values()),
     ];
     flags.extend(told.iter().filter(|(_, holds)| *holds).map(|(name, _)| (*name).to_owned()));

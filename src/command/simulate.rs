@@ -25,7 +25,7 @@ use crate::metrics::Metrics;
 use crate::on_store_failure::OnStoreFailure;
 use crate::request::Request;
 use crate::rules::parse;
-use crate::service::{Answer, FailurePolicy, LimitStatus, Load, Rules, Service, Snapshot};
+use crate::service::{Answer, FailurePolicy, LimitAnswer, Load, Rules, Service, Snapshot};
 use crate::settings::{self, Simulate};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, RedisStore, Shared};
@@ -196,10 +196,10 @@ impl Replay {
 fn decision(answer: &Answer<'_>, descriptors: usize) -> Value {
     let mut statuses = Vec::new();
     for at in 0..descriptors {
-        let met = answer.statuses.iter();
-        let met = met.filter(|status| status.descriptor == at && status.limit.is_some());
+        let met = answer.limits.iter();
+        let met = met.filter(|limit| limit.descriptor == at && limit.definition.is_some());
         let before = statuses.len();
-        statuses.extend(met.map(status));
+        statuses.extend(met.map(status_json));
         if statuses.len() == before {
             statuses.push(Value::Null);
         }
@@ -207,12 +207,12 @@ fn decision(answer: &Answer<'_>, descriptors: usize) -> Value {
     json!({ "allowed": answer.allowed, "delay_ms": answer.delay_ms, "statuses": statuses })
 }
 
-fn status(met: &LimitStatus<'_>) -> Value {
-    let status = &met.status;
+fn status_json(limit: &LimitAnswer<'_>) -> Value {
+    let status = &limit.status;
     let never = if status.within_limit { json!(0) } else { json!(-1) };
     json!({
         "within_limit": status.within_limit,
-        "limit": met.limit.map_or(0, |limit| limit.hits()),
+        "limit": limit.definition.map_or(0, |definition| definition.hits()),
         "remaining": status.remaining,
         "reset_after_ms": status.reset_after_ms,
         "retry_after_ms": status.retry_after_ms.map_or(never, |wait_ms| json!(wait_ms)),

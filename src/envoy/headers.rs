@@ -8,7 +8,7 @@ use super::tightest::{rejects, seconds, tightest};
 use crate::decision::Enforcement;
 use crate::key;
 use crate::proto::envoy::config::core::v3::HeaderValue;
-use crate::service::{Answer, LimitStatus};
+use crate::service::{Answer, LimitAnswer};
 
 /// Limits listed in one header at most.
 const LISTED_MAX: usize = 16;
@@ -47,35 +47,35 @@ impl Headers {
 
 /// The headers for an answer.
 pub(super) fn of(answer: &Answer<'_>, headers: Headers) -> Vec<HeaderValue> {
-    let enforced = answer.statuses.iter().filter(|s| s.enforcement != Enforcement::Shadow);
+    let enforced = answer.limits.iter().filter(|limit| limit.enforcement != Enforcement::Shadow);
     match headers {
         Headers::Off => vec![],
         Headers::XRateLimit => tightest(enforced).map(x_ratelimit).unwrap_or_default(),
-        Headers::Draft => draft(enforced.filter(|status| status.limit.is_some()), answer),
+        Headers::Draft => draft(enforced.filter(|limit| limit.definition.is_some()), answer),
     }
 }
 
-fn x_ratelimit(status: &LimitStatus<'_>) -> Vec<HeaderValue> {
-    let limit = status.limit.map_or(0, |limit| limit.hits());
+fn x_ratelimit(limit: &LimitAnswer<'_>) -> Vec<HeaderValue> {
+    let hits = limit.definition.map_or(0, |definition| definition.hits());
     vec![
-        header("X-RateLimit-Limit", limit.to_string()),
-        header("X-RateLimit-Remaining", status.status.remaining.to_string()),
-        header("X-RateLimit-Reset", seconds(status).to_string()),
+        header("X-RateLimit-Limit", hits.to_string()),
+        header("X-RateLimit-Remaining", limit.status.remaining.to_string()),
+        header("X-RateLimit-Reset", seconds(limit).to_string()),
     ]
 }
 
 fn draft<'a>(
-    limited: impl Iterator<Item = &'a LimitStatus<'a>>,
+    limited: impl Iterator<Item = &'a LimitAnswer<'a>>,
     answer: &Answer<'_>,
 ) -> Vec<HeaderValue> {
     let (mut policies, mut states) = (String::new(), String::new());
     let mut names: Vec<String> = vec![];
-    for status in limited.take(LISTED_MAX) {
-        let Some(limit) = status.limit else { continue };
+    for limit in limited.take(LISTED_MAX) {
+        let Some(definition) = limit.definition else { continue };
         let separator = if names.is_empty() { "" } else { ", " };
-        let name = name(status.rule, &names);
-        let (quota, window) = (integer(limit.hits()), limit.period_ms().div_ceil(1_000));
-        let (remaining, seconds) = (integer(status.status.remaining), integer(seconds(status)));
+        let name = name(limit.rule, &names);
+        let (quota, window) = (integer(definition.hits()), definition.period_ms().div_ceil(1_000));
+        let (remaining, seconds) = (integer(limit.status.remaining), integer(seconds(limit)));
         // Writing to a string does not fail.
         let _ = write!(policies, "{separator}{name};q={quota};w={window}");
         let _ = write!(states, "{separator}{name};r={remaining};t={seconds}");
@@ -87,7 +87,7 @@ fn draft<'a>(
         headers.push(header("RateLimit", states));
     }
     if !answer.allowed {
-        let waits = answer.statuses.iter().filter(|status| rejects(status)).map(seconds);
+        let waits = answer.limits.iter().filter(|limit| rejects(limit)).map(seconds);
         headers.extend(waits.max().map(|wait| header("Retry-After", wait.to_string())));
     }
     headers

@@ -31,8 +31,8 @@ const LIST_VALUE: u8 = sized(1);
 
 /// Appends the field `dynamic_metadata` to an answer.
 pub(super) fn push(bytes: &mut Vec<u8>, domain: &str, answer: &Answer<'_>) {
-    let matched = || answer.statuses.iter().map(|status| status.rule);
-    let rejected = || answer.statuses.iter().filter(|own| rejects(own)).map(|own| own.rule);
+    let matched = || answer.limits.iter().map(|limit| limit.rule);
+    let rejected = || answer.limits.iter().filter(|limit| rejects(limit)).map(|limit| limit.rule);
     let configured = configured(answer).map(|metadata| metadata.encode_to_vec());
     let (matched_len, rejected_len) = (list_len(matched()), list_len(rejected()));
     let length = entry_len("domain", domain.len())
@@ -54,8 +54,8 @@ pub(super) fn push(bytes: &mut Vec<u8>, domain: &str, answer: &Answer<'_>) {
 }
 
 fn configured<'a>(answer: &Answer<'a>) -> Option<Cow<'a, Struct>> {
-    let has_room = answer.statuses.iter().filter(|status| status.status.within_limit);
-    let mut all = has_room.filter_map(|status| status.matched?.metadata());
+    let has_room = answer.limits.iter().filter(|limit| limit.status.within_limit);
+    let mut all = has_room.filter_map(|limit| limit.matched?.metadata());
     let mut joined = Cow::Borrowed(all.next()?);
     for other in all {
         if *other != *joined {

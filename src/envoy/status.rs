@@ -9,7 +9,7 @@ use crate::period;
 use crate::proto::duration;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::service::{Answer, LimitStatus};
+use crate::service::{Answer, LimitAnswer};
 
 const STATUSES: u8 = sized(2);
 
@@ -79,29 +79,29 @@ impl CurrentLimit<'_> {
 
 /// The status of one of the request's descriptors, by its index.
 pub(super) fn of<'a>(answer: &Answer<'a>, descriptor: usize) -> DescriptorStatus<'a> {
-    let met = answer.statuses.iter().filter(|status| status.descriptor == descriptor);
-    let Some(status) = tightest(met.clone()) else {
+    let met = answer.limits.iter().filter(|limit| limit.descriptor == descriptor);
+    let Some(limit) = tightest(met.clone()) else {
         let remaining = if met.clone().next().is_some() { u32::MAX } else { 0 };
         return DescriptorStatus { code: Code::Ok, limit: None, remaining, reset_after_ms: None };
     };
-    let limit = status.limit.map(|limit| current_limit(&limit, status));
-    let remaining = u32::try_from(status.status.remaining).unwrap_or(u32::MAX);
-    let (code, reset_after_ms) = if rejects(status) {
+    let remaining = u32::try_from(limit.status.remaining).unwrap_or(u32::MAX);
+    let (code, reset_after_ms) = if rejects(limit) {
         // Envoy makes Retry-After of it.
-        (Code::OverLimit, seconds(status).saturating_mul(1_000))
+        (Code::OverLimit, seconds(limit).saturating_mul(1_000))
     } else {
-        (Code::Ok, status.status.reset_after_ms)
+        (Code::Ok, limit.status.reset_after_ms)
     };
-    DescriptorStatus { code, limit, remaining, reset_after_ms: Some(reset_after_ms) }
+    let current = limit.definition.map(|definition| current_limit(&definition, limit));
+    DescriptorStatus { code, limit: current, remaining, reset_after_ms: Some(reset_after_ms) }
 }
 
-fn current_limit<'a>(limit: &Limit, status: &LimitStatus<'a>) -> CurrentLimit<'a> {
-    let (unit, multiplier) = unit_of(limit.period_ms()).unwrap_or((Unit::Unknown, 1));
+fn current_limit<'a>(definition: &Limit, limit: &LimitAnswer<'a>) -> CurrentLimit<'a> {
+    let (unit, multiplier) = unit_of(definition.period_ms()).unwrap_or((Unit::Unknown, 1));
     CurrentLimit {
-        requests: u32::try_from(limit.hits()).unwrap_or(u32::MAX),
+        requests: u32::try_from(definition.hits()).unwrap_or(u32::MAX),
         unit,
         multiplier,
-        name: if status.named && is_quotable(status.rule) { status.rule } else { "" },
+        name: if limit.named && is_quotable(limit.rule) { limit.rule } else { "" },
     }
 }
 

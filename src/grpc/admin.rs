@@ -31,12 +31,12 @@ impl AdminService for Admin {
             .map_err(|error| status_of(DecideError::Request(error)))?;
         let snapshot = self.service.snapshot();
         let answer = self.service.reset(&snapshot, &request).await.map_err(status_of)?;
-        if answer.statuses.is_empty() {
+        if answer.limits.is_empty() {
             return Err(Status::not_found("these descriptors meet no limit; nothing was reset"));
         }
-        let rules: Vec<_> = answer.statuses.iter().map(|status| status.rule).collect();
+        let rules: Vec<_> = answer.limits.iter().map(|limit| limit.rule).collect();
         tracing::info!(domain = request.domain(), ?rules, "counters were reset");
-        let statuses = answer.statuses.iter().map(limit_status).collect();
+        let statuses = answer.limits.iter().map(limit_status).collect();
         Ok(Response::new(ResetQuotaResponse { statuses }))
     }
 }

@@ -19,6 +19,12 @@ use super::calls::{Calls, TrackedBody};
 use super::message::ResponseBody;
 use super::{Answering, Grpc};
 
+/// Why a stream of health or reflection is refused.
+const TOO_MANY_STREAMS: &str = "this connection has enough streams of this kind";
+
+/// Why any other call is refused.
+const TOO_MANY_UNREAD: &str = "too many answers are not read; call again later";
+
 /// All services of the gRPC port.
 pub struct Routes<H, R> {
     /// The rate limit services.
@@ -30,9 +36,8 @@ pub struct Routes<H, R> {
 }
 
 impl<H: Health, R: ServerReflection> Routes<H, R> {
-    /// Handles one of a connection's `calls` within the time that the caller's `grpc-timeout`
-    /// allows.
-    pub fn answer(
+    /// Accepts one of a connection's `calls`, or refuses it if too many are open.
+    pub fn accept(
         &self,
         call: Request<Incoming>,
         calls: &Arc<Calls>,
@@ -40,13 +45,17 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         let may_stay = call.uri().path().starts_with("/grpc.");
         let open = if may_stay { calls.watch() } else { calls.begin() };
         let (open, answer) = match open {
-            Some(open) => (open, self.in_time(call)),
-            None => (calls.begin_refusal(), refused(may_stay)),
+            Some(open) => (open, self.with_timeout(call)),
+            None => {
+                let why = if may_stay { TOO_MANY_STREAMS } else { TOO_MANY_UNREAD };
+                (calls.begin_refusal(), refused(why))
+            }
         };
         async { answer.await.map(|body| open.until_sent(body)) }
     }
 
-    fn in_time(&self, call: Request<Incoming>) -> Answering {
+    /// Routes a call within the time that the caller's `grpc-timeout` allows.
+    fn with_timeout(&self, call: Request<Incoming>) -> Answering {
         if let Some(status) = no_call(call.method(), call.headers()) {
             let mut answer = Response::new(ResponseBody::default());
             *answer.status_mut() = status;
@@ -108,13 +117,8 @@ fn no_call(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
     (!protobuf).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
-fn refused(may_stay: bool) -> Answering {
-    let status = Status::resource_exhausted(if may_stay {
-        "this connection has enough streams of this kind"
-    } else {
-        "too many answers are not read; call again later"
-    });
-    Box::pin(ready(status.into_http()))
+fn refused(why: &str) -> Answering {
+    Box::pin(ready(Status::resource_exhausted(why).into_http()))
 }
 
 /// Parses the header `grpc-timeout`: up to 8 digits and a unit. A malformed header sets no bound.

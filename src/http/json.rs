@@ -40,7 +40,7 @@ static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = Lazy
 type Failure = (StatusCode, String);
 
 /// 200 if the request passes, 429 if it is rejected.
-pub(super) async fn decide(
+pub(super) async fn handle(
     State(pages): State<Arc<Pages>>,
     Traced(span): Traced,
     body: Body,
@@ -65,7 +65,7 @@ impl FromRequestParts<Arc<Pages>> for Traced {
 }
 
 async fn respond(pages: &Pages, span: Option<&CallSpan>, body: Body) -> Response {
-    match answer(pages, span, body).await {
+    match exchange(pages, span, body).await {
         Ok((status, json)) => {
             (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
         }
@@ -73,7 +73,7 @@ async fn respond(pages: &Pages, span: Option<&CallSpan>, body: Body) -> Response
     }
 }
 
-async fn answer(
+async fn exchange(
     pages: &Pages,
     span: Option<&CallSpan>,
     body: Body,
@@ -86,9 +86,9 @@ async fn answer(
     let request =
         message.and_then(|message| Request::from_envoy(&message.encode_to_vec(), &pages.bounds));
     let context = DecideContext { span: span.map(CallSpan::parent), ..DecideContext::now() };
-    let reply = pages.service.answer(request, context, |request, answer| {
+    let reply = pages.service.process(request, context, |request, answer| {
         if let Some(span) = span {
-            answer.tell(span);
+            answer.annotate(span);
         }
         Reply::of(request, answer, pages.style)
     });

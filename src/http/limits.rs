@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::pages::Pages;
 use crate::clock::moment;
+use crate::decision::Enforcement;
 use crate::limit::{Limit, Shape};
 use crate::period;
-use crate::rules::{Domain, Role, Rule, RuleLimit};
+use crate::rules::{Domain, Rule, RuleLimit};
 use crate::service::Refusal;
 
 pub(super) async fn show(State(pages): State<Arc<Pages>>) -> Json<Value> {
@@ -52,8 +53,8 @@ fn domain(domain: &Domain) -> Value {
 fn rule(rule: &Rule) -> Value {
     json!({
         "rule": rule.path(),
-        "shadow": rule.role() == Role::Shadow,
-        "quota": rule.role() == Role::Quota,
+        "shadow": rule.enforcement() == Enforcement::Shadow,
+        "quota": rule.enforcement() == Enforcement::Quota,
         "share_threshold": rule.shares(),
         "unlimited": rule.unlimited().is_some(),
         "limits": rule.limits().iter().map(rule_limit).collect::<Vec<_>>(),

@@ -20,9 +20,9 @@ pub struct Failures {
 
 /// Hits that were taken or given back without the store, once it is back.
 #[derive(Clone, Debug)]
-pub struct Charges {
+pub struct Reconciled {
     /// It has counted them.
-    pub charged: Counter,
+    pub taken: Counter,
     /// It has given them back.
     pub refunded: Counter,
     /// It never will.
@@ -59,12 +59,12 @@ impl Failures {
     }
 }
 
-impl Charges {
+impl Reconciled {
     pub(super) fn new() -> Self {
         describe_counter!(CHARGED, "Hits admitted without the store that it was charged with");
         describe_counter!(REFUNDED, "Hits given back without the store that it has given back too");
         describe_counter!(LOST, "Hits taken or given back without the store that it never counts");
-        Self { charged: counter!(CHARGED), refunded: counter!(REFUNDED), lost: counter!(LOST) }
+        Self { taken: counter!(CHARGED), refunded: counter!(REFUNDED), lost: counter!(LOST) }
     }
 }
 

@@ -131,13 +131,13 @@ impl Top {
                 }
             }
         }
-        let told = all.into_values().map(|(own, merged)| told(own, merged));
-        let mut told: Vec<_> = told.filter(|own| own.rejections > 0).collect();
-        told.sort_by(|a, b| {
+        let summaries = all.into_values().map(|(own, merged)| summarize(own, merged));
+        let mut offenders: Vec<_> = summaries.filter(|own| own.rejections > 0).collect();
+        offenders.sort_by(|a, b| {
             let names = || (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule));
             b.rejections.cmp(&a.rejections).then_with(names)
         });
-        told
+        offenders
     }
 }
 
@@ -154,7 +154,7 @@ impl Rule {
     }
 }
 
-fn told(own: Offenders, merged: Merged) -> Offenders {
+fn summarize(own: Offenders, merged: Merged) -> Offenders {
     Offenders { rejections: merged.total(), values: merged.most(VALUES_MAX), ..own }
 }
 

@@ -4,9 +4,8 @@
 //! envoyproxy/ratelimit, for a gateway that chooses among models: one that is over any of its own
 //! limits is no choice any more, and the request is rejected when none is left.
 
-use crate::decision::{Enforcement, QUOTA_GROUPS_MAX};
+use crate::decision::QuotaGroup;
 use crate::request::{Entries, RequestError};
-use crate::rules::Role;
 
 /// The entries whose values name a model.
 const BACKEND: &str = "backend_name";
@@ -23,29 +22,23 @@ enum Group<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// What a limit of this role does that the descriptor at `at` meets.
+    /// The group of a quota that the descriptor at `at` matches.
     ///
     /// # Errors
-    /// There are more groups than one decision bears.
-    pub(super) fn enforcement(
+    /// The request has more than [`QuotaGroup::MAX`] groups.
+    pub(super) fn find_or_add(
         &mut self,
-        role: Role,
         at: usize,
         entries: Entries<'a>,
-    ) -> Result<Enforcement, RequestError> {
-        let group = match role {
-            Role::Enforced => return Ok(Enforcement::Enforced),
-            Role::Shadow => return Ok(Enforcement::Shadow),
-            Role::Quota => Group::of(at, entries),
-        };
+    ) -> Result<QuotaGroup, RequestError> {
+        let group = Group::of(at, entries);
         let index = self.0.iter().position(|earlier| *earlier == group).unwrap_or_else(|| {
             self.0.push(group);
             self.0.len() - 1
         });
-        let number = u8::try_from(index).ok().filter(|_| index < QUOTA_GROUPS_MAX);
-        number.map(Enforcement::Quota).ok_or_else(|| {
-            let message =
-                format!("meet more than {QUOTA_GROUPS_MAX} quotas; ask in several requests");
+        QuotaGroup::new(index).ok_or_else(|| {
+            let most = QuotaGroup::MAX;
+            let message = format!("meet more than {most} quotas; ask in several requests");
             RequestError { field: "descriptors".to_owned(), message }
         })
     }

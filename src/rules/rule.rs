@@ -3,6 +3,7 @@
 use prost_types::Struct;
 
 use super::tree::Level;
+use crate::decision::Enforcement;
 use crate::key::{Group, KeySuffix};
 use crate::limit::{Limit, Shape};
 
@@ -11,7 +12,7 @@ use crate::limit::{Limit, Shape};
 pub struct Rule {
     pub(super) path: Box<str>,
     pub(super) kind: Kind,
-    pub(super) role: Role,
+    pub(super) enforcement: Enforcement,
     /// By level: the wildcard whose values share one counter, where there is one; without any, empty.
     pub(super) shared: Box<[Option<Box<str>>]>,
     /// What values make of the path in metrics; without any, empty.
@@ -29,17 +30,6 @@ pub(super) enum Kind {
     Exempt,
     Unlimited(Unlimited),
     Limited(Box<[RuleLimit]>),
-}
-
-/// What a rule's limits do to requests that do not fit them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Reject them.
-    Enforced,
-    /// Only report: `shadow_mode`.
-    Shadow,
-    /// Reject them where all the quotas that a request meets are over: `quota_mode`.
-    Quota,
 }
 
 /// A level of a rule's path, as metrics tell it.
@@ -107,8 +97,8 @@ impl Rule {
     }
 
     /// What its limits do to requests that do not fit.
-    pub const fn role(&self) -> Role {
-        self.role
+    pub const fn enforcement(&self) -> Enforcement {
+        self.enforcement
     }
 
     /// By level: the wildcard that stands for every value in the keys of counters. Beyond the end
@@ -128,7 +118,7 @@ impl Rule {
     }
 
     /// Whether values of requests become its metrics' labels: `detailed_metric`, `value_to_metric`.
-    pub fn tells_values(&self) -> bool {
+    pub fn exposes_values(&self) -> bool {
         !self.segments.is_empty()
     }
 
@@ -219,17 +209,6 @@ impl Name {
         match self {
             Self::Given(name) => Some(name),
             Self::Path(_) => None,
-        }
-    }
-}
-
-impl Role {
-    /// As limits files and tables call it; enforced needs no word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Enforced => "",
-            Self::Shadow => "shadow",
-            Self::Quota => "quota",
         }
     }
 }

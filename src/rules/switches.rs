@@ -1,6 +1,6 @@
 //! Settings that hold for all limits files.
 
-use super::rule::Role;
+use crate::decision::Enforcement;
 
 /// How limits files are read, and what then applies to all their limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,14 +16,13 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// The role of the limits of a rule with these flags.
-    pub(crate) const fn role(self, shadow: bool, quota: bool) -> Role {
-        if self.shadow || shadow {
-            Role::Shadow
-        } else if self.quota || quota {
-            Role::Quota
-        } else {
-            Role::Enforced
+    /// The enforcement of a limit whose own is `own`: a switch of the domain applies to all its
+    /// limits, and shadow applies before quota.
+    pub(crate) const fn enforcement(self, own: Enforcement) -> Enforcement {
+        match own {
+            _ if self.shadow => Enforcement::Shadow,
+            Enforcement::Enforced if self.quota => Enforcement::Quota,
+            Enforcement::Enforced | Enforcement::Shadow | Enforcement::Quota => own,
         }
     }
 }

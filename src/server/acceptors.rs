@@ -8,7 +8,7 @@ use super::pages::CONNECTIONS_MAX;
 use super::socket::Listener;
 use super::tls::{PortFiles, Tls};
 use crate::metrics::{Metrics, Shed};
-use crate::settings::{Address, Secured, Serve};
+use crate::settings::{Secured, Serve};
 
 /// Opens the gRPC and the HTTP port.
 ///
@@ -19,20 +19,21 @@ pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Acceptor, Acc
     let grpc_tls = tls(ports.grpc()?, b"h2", metrics)?;
     let http_tls = tls(ports.http()?, b"http/1.1", metrics)?;
     let connections = ConnectionLimit::new(settings.connections.max_connections);
-    let grpc = acceptor(("--grpc-addr", &ports.grpc_addr), grpc_tls, connections, metrics)?;
+    let grpc = Listener::open("--grpc-addr", &ports.grpc_addr)?;
+    let grpc = acceptor(grpc, grpc_tls, connections, metrics);
     let connections = ConnectionLimit::new(CONNECTIONS_MAX);
-    let http = acceptor(("--http-addr", &ports.http_addr), http_tls, connections, metrics)?;
+    let http = Listener::open("--http-addr", &ports.http_addr)?;
+    let http = acceptor(http, http_tls, connections, metrics);
     Ok((grpc, http))
 }
 
 fn acceptor(
-    (flag, address): (&str, &Address),
+    listener: Listener,
     tls: Option<Arc<Tls>>,
     connections: ConnectionLimit,
     metrics: &Metrics,
-) -> Result<Acceptor, String> {
-    let listener = Listener::open(flag, address)?;
-    Ok(Acceptor::new(listener, tls, connections, metrics.shed(Shed::Connections).clone()))
+) -> Acceptor {
+    Acceptor::new(listener, tls, connections, metrics.shed(Shed::Connections).clone())
 }
 
 fn tls(

@@ -82,7 +82,7 @@ pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
     let answer = service_fn({
         let (calls, routes) = (Arc::clone(&calls), Arc::clone(&routes));
         move |call| {
-            let answer = routes.answer(call, &calls);
+            let answer = routes.accept(call, &calls);
             async { Ok::<_, Infallible>(answer.await) }
         }
     });

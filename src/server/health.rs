@@ -56,7 +56,7 @@ impl Maintenance {
                 () = &mut leaves => break,
             }
         }
-        self.report(false).await;
+        self.report(ServingStatus::NotServing).await;
         loop {
             tokio::select! {
                 // Calls are still answered: hits admitted without the store are still reconciled.
@@ -81,7 +81,9 @@ impl Maintenance {
                 Err(error) => tracing::warn!(%error, "no decisions"),
             }
             self.was_ready = Some(ready.is_ok());
-            self.report(ready.is_ok()).await;
+            let serves = ready.is_ok();
+            let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+            self.report(status).await;
         }
         self.tidy(ready.as_ref()).await;
     }
@@ -96,8 +98,7 @@ impl Maintenance {
         }
     }
 
-    async fn report(&self, serving: bool) {
-        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    async fn report(&self, status: ServingStatus) {
         for service in all() {
             self.health.set_service_status(service, status).await;
         }

@@ -88,7 +88,7 @@ impl Tls {
         files: &PortFiles,
     ) -> Result<Self, String> {
         let (config, validity) = configure(&secured, protocol, files)?;
-        tell(&secured, &metrics, validity);
+        report_validity(&secured, &metrics, validity);
         Ok(Self { secured, protocol, config: ArcSwap::from_pointee(config), metrics })
     }
 
@@ -104,7 +104,7 @@ impl Tls {
     pub(super) fn replace(&self, files: &PortFiles) -> Result<(), String> {
         let (config, validity) = configure(&self.secured, self.protocol, files)?;
         self.config.store(Arc::new(config));
-        tell(&self.secured, &self.metrics, validity);
+        report_validity(&self.secured, &self.metrics, validity);
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl Tls {
 }
 
 /// Logs the new certificate, and its validity as metrics; callers refuse an expired one.
-fn tell(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
+fn report_validity(secured: &Secured, metrics: &TlsMetrics, validity: Option<Validity>) {
     metrics.read(validity);
     let now_s = i64::try_from(SystemClock.now_ms() / 1_000).unwrap_or(i64::MAX);
     if let Some(Validity { not_after_s, .. }) = validity

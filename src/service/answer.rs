@@ -1,10 +1,8 @@
-//! What a request gets: the decision, with a status for each limit that it met.
+//! The answer to a request: the decision, and an answer for each limit that it matched.
 
 use smallvec::SmallVec;
 
-use crate::decision::LimitResult;
-use crate::decision::{Decision, Source};
-use crate::decision::{Enforcement, Status};
+use crate::decision::{Decision, Enforcement, LimitResult, QuotaGroup, Source, Status};
 use crate::limit::Limit;
 use crate::plan::{MatchedLimit, Origin};
 use crate::proto::DURATION_MAX_MS;
@@ -23,27 +21,28 @@ pub struct Answer<'s> {
     pub delay_ms: u64,
     /// Rejected: when the same request would pass; `None` if allowed, and if never.
     pub retry_after_ms: Option<u64>,
-    /// A status for each limit met, in the descriptors' order.
-    pub statuses: Vec<LimitStatus<'s>>,
+    /// The answer for each matched limit, in the descriptors' order.
+    pub limits: Vec<LimitAnswer<'s>>,
 }
 
 /// The answer for one limit.
 #[derive(Clone, Debug)]
-pub struct LimitStatus<'s> {
+pub struct LimitAnswer<'s> {
     /// Index into the request's descriptors.
     pub descriptor: usize,
     /// The rule's name, or its path.
     pub rule: &'s str,
-    /// Whether `rule` is a name that the limits file gives.
+    /// Whether `rule` is a name from the limits file.
     pub named: bool,
-    /// None for an unlimited rule.
-    pub limit: Option<Limit>,
+    /// Its hits, period and algorithm; `None` for an unlimited rule.
+    pub definition: Option<Limit>,
     /// What the limit does to requests that do not fit it.
     pub enforcement: Enforcement,
+    quota_group: QuotaGroup,
     /// The rule that was matched.
     pub matched: Option<&'s Rule>,
     /// The store's answer; an unlimited rule has room for any hits. No wait is longer than
-    /// [`DURATION_MAX_MS`], so that all protocols can tell it and tell the same.
+    /// [`DURATION_MAX_MS`], which every protocol can express.
     pub status: Status,
 }
 
@@ -63,15 +62,16 @@ impl<'s> Answer<'s> {
             source: Source::Store,
             delay_ms: 0,
             retry_after_ms: None,
-            statuses: Vec::new(),
+            limits: Vec::new(),
         }
     }
 
-    /// The first limits that reject the request, each once where its statuses stand together.
+    /// The rules of the first limits that reject the request, without adjacent duplicates.
     pub(super) fn rejected_by(&self, rules_max: usize) -> impl Iterator<Item = &'s str> {
         let rejects =
-            |status: &&LimitStatus<'_>| status.result(self.allowed) == LimitResult::Rejected;
-        let mut rules: Vec<_> = self.statuses.iter().filter(rejects).map(|own| own.rule).collect();
+            |limit: &&LimitAnswer<'_>| limit.result(self.allowed) == LimitResult::Rejected;
+        let mut rules: Vec<_> =
+            self.limits.iter().filter(rejects).map(|limit| limit.rule).collect();
         rules.dedup();
         rules.into_iter().take(rules_max)
     }
@@ -81,40 +81,42 @@ impl<'s> Answer<'s> {
         matched: &[MatchedLimit<'s>],
         decision: &Decision,
     ) -> Self {
-        let statuses: Vec<_> =
-            matched.iter().map(|matched| LimitStatus::of(matched, decision)).collect();
-        let delays = statuses.iter().filter(|status| status.enforcement != Enforcement::Shadow);
-        let delay_ms = delays.map(|status| status.status.delay_ms).max().unwrap_or(0);
+        let limits: Vec<_> =
+            matched.iter().map(|matched| LimitAnswer::of(matched, decision)).collect();
+        let delays = limits.iter().filter(|limit| limit.enforcement != Enforcement::Shadow);
+        let delay_ms = delays.map(|limit| limit.status.delay_ms).max().unwrap_or(0);
         let (allowed, source) = (decision.allowed, decision.source);
-        let retry_after_ms = if allowed { None } else { retry_after_ms(&statuses) };
-        Self { domain: Some(domain), allowed, source, delay_ms, retry_after_ms, statuses }
+        let retry_after_ms = if allowed { None } else { retry_after_ms(&limits) };
+        Self { domain: Some(domain), allowed, source, delay_ms, retry_after_ms, limits }
     }
 }
 
 /// When a rejected request would pass: one limit that never admits it decides, else the last one to
 /// admit it. Of quotas one group is enough.
-fn retry_after_ms(statuses: &[LimitStatus<'_>]) -> Option<u64> {
+fn retry_after_ms(limits: &[LimitAnswer<'_>]) -> Option<u64> {
     // Never is after everything.
-    let wait = |status: &LimitStatus<'_>| status.status.retry_after_ms.unwrap_or(u64::MAX);
+    let wait = |limit: &LimitAnswer<'_>| limit.status.retry_after_ms.unwrap_or(u64::MAX);
     let mut enforced = 0;
-    let mut quotas: SmallVec<[(u8, u64); 8]> = SmallVec::new();
-    for status in statuses {
-        let wait_ms = if status.status.within_limit { 0 } else { wait(status) };
-        match status.enforcement {
+    let mut quotas: SmallVec<[(QuotaGroup, u64); 8]> = SmallVec::new();
+    for limit in limits {
+        let wait_ms = if limit.status.within_limit { 0 } else { wait(limit) };
+        match limit.enforcement {
             Enforcement::Shadow => {}
             Enforcement::Enforced => enforced = wait_ms.max(enforced),
-            Enforcement::Quota(group) => match quotas.iter_mut().find(|(own, _)| *own == group) {
-                Some((_, own)) => *own = wait_ms.max(*own),
-                None => quotas.push((group, wait_ms)),
-            },
+            Enforcement::Quota => {
+                match quotas.iter_mut().find(|(group, _)| *group == limit.quota_group) {
+                    Some((_, longest_ms)) => *longest_ms = wait_ms.max(*longest_ms),
+                    None => quotas.push((limit.quota_group, wait_ms)),
+                }
+            }
         }
     }
     let quota = quotas.iter().map(|(_, wait_ms)| *wait_ms).min().unwrap_or(0);
     Some(enforced.max(quota)).filter(|wait_ms| (1..u64::MAX).contains(wait_ms))
 }
 
-impl<'s> LimitStatus<'s> {
-    /// What came of the limit's test, of a request that is `allowed` or not.
+impl<'s> LimitAnswer<'s> {
+    /// The result of checking the limit, for a request that is `allowed` or not.
     pub const fn result(&self, allowed: bool) -> LimitResult {
         LimitResult::of(&self.status, self.enforcement, allowed)
     }
@@ -131,8 +133,9 @@ impl<'s> LimitStatus<'s> {
             descriptor: matched.descriptor,
             rule,
             named,
-            limit: matched.origin.limit().copied(),
+            definition: matched.origin.limit().copied(),
             enforcement: matched.enforcement,
+            quota_group: matched.quota_group,
             matched: matched.origin.rule(),
             status: matched
                 .counter

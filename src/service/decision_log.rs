@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-use super::answer::{Answer, LimitStatus};
+use super::answer::{Answer, LimitAnswer};
 use super::error::DecideError;
 use super::offender;
 use crate::clock::{Clock, SystemClock, moment, uptime_us};
@@ -26,7 +26,7 @@ use crate::trace::Parent;
 const WAITING_MAX: usize = 4_096;
 
 /// Descriptors and limits listed in a line, at most. The line also has their total numbers.
-const TOLD_MAX: usize = 32;
+const LISTED_MAX: usize = 32;
 
 /// The decision log of all threads.
 pub struct DecisionLog {
@@ -68,6 +68,16 @@ struct Rate {
     had: AtomicU64,
 }
 
+/// A request and the outcome of deciding it.
+pub(super) struct Decided<'a> {
+    pub(super) request: &'a Request,
+    pub(super) answer: Result<&'a Answer<'a>, &'a DecideError>,
+    /// How long it took.
+    pub(super) elapsed: Duration,
+    /// The span of the call, if it is traced.
+    pub(super) span: Option<&'a Parent>,
+}
+
 impl DecisionLog {
     /// Logs a share of all decisions, from 0 to 1, and at most `lines_max` per second. Dropping the
     /// guard flushes the queue within a second.
@@ -80,13 +90,8 @@ impl DecisionLog {
         (Self { share, rate, writer, dropped: AtomicU64::new(0), lines }, guard)
     }
 
-    /// Logs a decision if it is sampled, with its duration and its trace.
-    pub(super) fn tell(
-        &self,
-        request: &Request,
-        answer: Result<&Answer<'_>, &DecideError>,
-        (elapsed, span): (Duration, Option<&Parent>),
-    ) {
+    /// Logs a decision if it is sampled.
+    pub(super) fn log(&self, decided: &Decided<'_>) {
         if u64::from(fastrand::u32(..)) >= self.share {
             return;
         }
@@ -94,9 +99,9 @@ impl DecisionLog {
             self.lines.over_rate.increment(1);
             return;
         }
-        let mut line = line(request, answer);
-        line["duration_us"] = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX).into();
-        if let Some(span) = span {
+        let mut line = line(decided.request, decided.answer);
+        line["duration_us"] = u64::try_from(decided.elapsed.as_micros()).unwrap_or(u64::MAX).into();
+        if let Some(span) = decided.span {
             line["trace_id"] = span.trace_id().into();
         }
         // The queue counts the lines that it drops.
@@ -127,13 +132,13 @@ fn line(request: &Request, answer: Result<&Answer<'_>, &DecideError>) -> Value {
         "message": "decided",
         "domain": key::shortened(request.domain()),
     });
-    let statuses = match answer {
+    let limits = match answer {
         Ok(answer) => {
             line["decision"] = if answer.allowed { "allowed" } else { "rejected" }.into();
             line["source"] = answer.source.name().into();
-            line["rejected_by"] = answer.rejected_by(TOLD_MAX).collect();
+            line["rejected_by"] = answer.rejected_by(LISTED_MAX).collect();
             line["unknown_domain"] = answer.domain.is_none().into();
-            &answer.statuses[..]
+            &answer.limits[..]
         }
         Err(error) => {
             line["decision"] = "none".into();
@@ -141,34 +146,34 @@ fn line(request: &Request, answer: Result<&Answer<'_>, &DecideError>) -> Value {
             &[]
         }
     };
-    line["descriptors"] = descriptors(request, statuses, answer.is_ok_and(|a| a.allowed));
+    line["descriptors"] = descriptors(request, limits, answer.is_ok_and(|a| a.allowed));
     line["descriptors_count"] = request.descriptors().len().into();
-    line["limits_count"] = statuses.len().into();
+    line["limits_count"] = limits.len().into();
     line
 }
 
-fn descriptors(request: &Request, statuses: &[LimitStatus<'_>], allowed: bool) -> Value {
-    let told = statuses.iter().take(TOLD_MAX);
+fn descriptors(request: &Request, limits: &[LimitAnswer<'_>], allowed: bool) -> Value {
+    let listed = limits.iter().take(LISTED_MAX);
     let descriptor = |(at, descriptor): (usize, crate::request::Descriptor<'_>)| {
-        let own = told.clone().filter(|status| status.descriptor == at);
-        let rule = own.clone().find_map(|status| status.matched);
+        let own = listed.clone().filter(|limit| limit.descriptor == at);
+        let rule = own.clone().find_map(|limit| limit.matched);
         json!({
             "entries": offender::spell(rule, descriptor.entries),
             "hits": descriptor.hits,
-            "limits": own.map(|status| limit(status, allowed)).collect::<Vec<_>>(),
+            "limits": own.map(|limit| result(limit, allowed)).collect::<Vec<_>>(),
         })
     };
-    request.descriptors().enumerate().take(TOLD_MAX).map(descriptor).collect()
+    request.descriptors().enumerate().take(LISTED_MAX).map(descriptor).collect()
 }
 
-fn limit(status: &LimitStatus<'_>, allowed: bool) -> Value {
-    let mut told = json!({ "rule": status.rule, "result": status.result(allowed).name() });
+fn result(limit: &LimitAnswer<'_>, allowed: bool) -> Value {
+    let mut result = json!({ "rule": limit.rule, "result": limit.result(allowed).name() });
     // An unlimited rule has no limit.
-    if let Some(limit) = status.limit {
-        told["limit"] = limit.hits().into();
-        told["remaining"] = status.status.remaining.into();
+    if let Some(definition) = limit.definition {
+        result["limit"] = definition.hits().into();
+        result["remaining"] = limit.status.remaining.into();
     }
-    told
+    result
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use crate::store_error::StoreError;
 
 /// A place where counters live.
 pub trait Store: Send + Sync + 'static {
-    /// Decides over `counters`: checks every limit, then takes from all or from none.
+    /// Checks every limit of a request, then takes from all or from none.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
-    fn decide(
+    fn transact(
         &self,
         counters: Arc<Vec<CounterRequest>>,
         context: DecideContext,
@@ -44,12 +44,12 @@ pub trait Store: Send + Sync + 'static {
 }
 
 impl Store for MemoryStore {
-    async fn decide(
+    async fn transact(
         &self,
         counters: Arc<Vec<CounterRequest>>,
         context: DecideContext,
     ) -> Result<Decision, StoreError> {
-        Ok(Self::decide(self, &counters, context.at_ms))
+        Ok(Self::transact(self, &counters, context.at_ms))
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

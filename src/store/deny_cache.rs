@@ -99,7 +99,7 @@ impl DenyCache {
     }
 
     /// The rejection of a request of which some limit is known to be full.
-    pub(super) fn decide(&self, counters: &[CounterRequest], now_us: u64) -> Option<Decision> {
+    pub(super) fn find_denial(&self, counters: &[CounterRequest], now_us: u64) -> Option<Decision> {
         if now_us >= self.idle_from_us.load(Ordering::Relaxed) {
             return None;
         }
@@ -261,6 +261,7 @@ impl Hasher for LowerHalf {
 mod tests {
     use super::*;
     use crate::decide::Outcome;
+    use crate::decision::QuotaGroup;
     use crate::key::Key;
     use crate::limit::LimitSpec;
 
@@ -282,6 +283,7 @@ mod tests {
             hits: 1,
             mode: Mode::Take,
             enforcement: Enforcement::Enforced,
+            quota_group: QuotaGroup::default(),
         }
     }
 
@@ -322,7 +324,7 @@ mod tests {
         let user = counter("user");
         let cache = denying(&user, 10);
         let wait_ms = |now_us| {
-            let decision = cache.decide(std::slice::from_ref(&user), now_us)?;
+            let decision = cache.find_denial(std::slice::from_ref(&user), now_us)?;
             assert_eq!((decision.allowed, decision.source), (false, Source::DenyCache));
             decision.statuses[0].retry_after_ms
         };
@@ -339,7 +341,7 @@ mod tests {
         let cache = DenyCache::new(Bounds { ttl: Duration::from_millis(5), ..BOUNDS });
         learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US);
         let wait_ms = |now_us| {
-            let decision = cache.decide(std::slice::from_ref(&user), now_us)?;
+            let decision = cache.find_denial(std::slice::from_ref(&user), now_us)?;
             decision.statuses[0].retry_after_ms
         };
         assert_eq!(wait_ms(SENT_US + 4_000), Some(996), "the wait itself is told");
@@ -354,7 +356,7 @@ mod tests {
         let denied_for_us = |ttl| {
             let cache = DenyCache::new(Bounds { ttl, ..BOUNDS });
             cache.learn(&user, &decision, Seen { is_revocable: true, ..seen(SENT_US) });
-            (0..2_000).take_while(|us| cache.decide(&user, SENT_US + us).is_some()).count()
+            (0..2_000).take_while(|us| cache.find_denial(&user, SENT_US + us).is_some()).count()
         };
         assert_eq!(denied_for_us(Duration::from_secs(1)), 4 * 300);
         assert_eq!(denied_for_us(Duration::from_millis(1)), 1_000, "never beyond the time to live");
@@ -366,7 +368,7 @@ mod tests {
         let cache = denying(&user, 1_000);
         let refund = CounterRequest { mode: Mode::Refund, ..user.clone() };
         learn(&cache, std::slice::from_ref(&refund), &[room(1)], SENT_US + 1_000);
-        let denied = |now_us| cache.decide(std::slice::from_ref(&user), now_us).is_some();
+        let denied = |now_us| cache.find_denial(std::slice::from_ref(&user), now_us).is_some();
         assert!(!denied(SENT_US + 2_000));
         // A run that was sent before the refund was answered, and came back behind it.
         learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US + 1_200);
@@ -387,7 +389,7 @@ mod tests {
             CounterRequest { mode: Mode::Refund, ..user.clone() },
             CounterRequest { enforcement: Enforcement::Shadow, ..user.clone() },
         ] {
-            let decision = cache.decide(std::slice::from_ref(&other), SENT_US);
+            let decision = cache.find_denial(std::slice::from_ref(&other), SENT_US);
             assert_eq!(decision, None, "{other:?}");
         }
     }
@@ -402,13 +404,17 @@ mod tests {
             (CounterRequest { mode: Mode::Peek, ..counter("user") }, full(1_000)),
             (CounterRequest { limit: overdraft, ..counter("user") }, full(1_000)),
             (CounterRequest { limit: limit(5).into_counted(), ..counter("user") }, full(1_000)),
-            (CounterRequest { enforcement: Enforcement::Quota(0), ..counter("user") }, full(1_000)),
+            (CounterRequest { enforcement: Enforcement::Quota, ..counter("user") }, full(1_000)),
             (counter("user"), Status { retry_after_ms: None, ..full(1_000) }),
             (counter("user"), full(1)),
         ] {
             let cache = DenyCache::new(BOUNDS);
             learn(&cache, std::slice::from_ref(&counter), &[status], SENT_US);
-            assert_eq!(cache.decide(std::slice::from_ref(&counter), SENT_US), None, "{counter:?}");
+            assert_eq!(
+                cache.find_denial(std::slice::from_ref(&counter), SENT_US),
+                None,
+                "{counter:?}"
+            );
         }
     }
 
@@ -417,12 +423,12 @@ mod tests {
         let counters = [counter("user"), counter("ip")];
         let cache = DenyCache::new(BOUNDS);
         learn(&cache, &counters, &[full(1_000), room(3)], SENT_US);
-        let decision = cache.decide(&counters, SENT_US + 5_000).unwrap();
+        let decision = cache.find_denial(&counters, SENT_US + 5_000).unwrap();
         let beside = Status { reset_after_ms: 59_995, ..room(3) };
         assert_eq!(decision.statuses[1], beside);
         // Of one that nothing is known of, nothing is promised.
         let decision =
-            cache.decide(&[counter("user"), counter("new ip")], SENT_US + 5_000).unwrap();
+            cache.find_denial(&[counter("user"), counter("new ip")], SENT_US + 5_000).unwrap();
         assert_eq!(decision.statuses[1], Status { reset_after_ms: 0, ..room(0) });
     }
 
@@ -440,10 +446,10 @@ mod tests {
         let held: usize = cache.shards.iter().map(entries).sum();
         // Each part has room for its share, rounded up, in two generations.
         assert!((500..=1_024).contains(&held), "{held}");
-        assert!(cache.decide(&[counter(&names[19_999])], SENT_US).is_some());
-        assert!(cache.decide(&[counter(&names[0])], SENT_US).is_none());
+        assert!(cache.find_denial(&[counter(&names[19_999])], SENT_US).is_some());
+        assert!(cache.find_denial(&[counter(&names[0])], SENT_US).is_none());
         let off = DenyCache::new(Bounds { keys_max: 0, ..BOUNDS });
         learn(&off, &[counter("user")], &[full(1_000)], SENT_US);
-        assert!(off.decide(&[counter("user")], SENT_US).is_none());
+        assert!(off.find_denial(&[counter("user")], SENT_US).is_none());
     }
 }

@@ -21,8 +21,8 @@ use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source, Status};
 use crate::on_store_failure::OnStoreFailure;
 use crate::store_error::StoreError;
-pub use noted::Charge;
 use noted::Noted;
+pub use noted::Reconciliation;
 
 /// Counters whose hits are noted; those of further ones are never charged or given back.
 const NOTED_MAX: usize = 100_000;
@@ -47,7 +47,7 @@ impl Fallback {
     ///
     /// # Errors
     /// The policy is to answer with it.
-    pub fn decide(
+    pub fn fall_back(
         &self,
         counters: &[CounterRequest],
         policy: OnStoreFailure,
@@ -57,11 +57,11 @@ impl Fallback {
             OnStoreFailure::Error => Err(error),
             OnStoreFailure::Allow => Ok(same_for_all(counters, true)),
             OnStoreFailure::Deny => Ok(same_for_all(counters, false)),
-            OnStoreFailure::Local => Ok(self.decide_here(counters, &error)),
+            OnStoreFailure::Local => Ok(self.decide_locally(counters, &error)),
         }
     }
 
-    fn decide_here(&self, counters: &[CounterRequest], error: &StoreError) -> Decision {
+    fn decide_locally(&self, counters: &[CounterRequest], error: &StoreError) -> Decision {
         let share = |counter: &CounterRequest| CounterRequest {
             limit: counter.limit.share_of(self.replicas),
             ..counter.clone()
@@ -72,7 +72,7 @@ impl Fallback {
             Mode::Take | Mode::Peek => 0,
         };
         let counting: Vec<u64> = shares.iter().map(used).collect();
-        let decision = self.memory.decide(&shares, None);
+        let decision = self.memory.transact(&shares, None);
         // What the store may have done already is not done again.
         if !error.may_have_taken() {
             self.note(counters, &decision.statuses, &counting);
@@ -111,28 +111,34 @@ impl Fallback {
     /// each the hits that still count here, at most those that were noted, less those given back. They
     /// are forgotten here: who takes them charges them, or puts them back. `None` where nothing
     /// is noted.
-    pub fn take_charges(&self, counters_max: usize, soon: Duration) -> Option<Vec<Charge>> {
+    pub fn take_reconciliations(
+        &self,
+        counters_max: usize,
+        soon: Duration,
+    ) -> Option<Vec<Reconciliation>> {
         let noted: Vec<Noted> = {
             let mut noted = self.noted.lock();
             noted.extract_if(|_, _| true).take(counters_max).map(|(_, noted)| noted).collect()
         };
         let soon_ms = u64::try_from(soon.as_millis()).unwrap_or(u64::MAX);
         let at_ms = self.memory.now_ms().saturating_add(soon_ms);
-        let charge = |noted: Noted| {
+        let reconciliation = |noted: Noted| {
             let share = noted.counter.limit.share_of(self.replicas);
             let counting = self.memory.used(&noted.counter.key, &share);
-            noted.charge(counting, at_ms)
+            noted.into_reconciliation(counting, at_ms)
         };
-        (!noted.is_empty()).then(|| noted.into_iter().filter_map(charge).collect())
+        (!noted.is_empty()).then(|| noted.into_iter().filter_map(reconciliation).collect())
     }
 
     /// Notes again what the store could not be charged.
-    pub fn put_back(&self, charges: Vec<Charge>) {
+    pub fn put_back(&self, reconciliations: Vec<Reconciliation>) {
         let now_ms = self.memory.now_ms();
         let mut noted = self.noted.lock();
-        for charge in charges {
-            let entry = noted.entry(charge.key().hash());
-            entry.or_insert_with(|| Noted::of_charge(&charge)).put_back(&charge, now_ms);
+        for reconciliation in reconciliations {
+            let entry = noted.entry(reconciliation.key().hash());
+            entry
+                .or_insert_with(|| Noted::of_reconciliation(&reconciliation))
+                .put_back(&reconciliation, now_ms);
         }
     }
 
@@ -148,7 +154,7 @@ impl Fallback {
     }
 
     /// Whether there is anything to charge.
-    pub fn has_charges(&self) -> bool {
+    pub fn needs_reconciling(&self) -> bool {
         !self.noted.lock().is_empty()
     }
 }
@@ -162,7 +168,7 @@ fn same_for_all(counters: &[CounterRequest], allowed: bool) -> Decision {
 mod tests {
     use super::*;
     use crate::clock::FakeClock;
-    use crate::decision::Enforcement;
+    use crate::decision::{Enforcement, QuotaGroup};
     use crate::key::Key;
     use crate::limit::{Algorithm, Limit, LimitSpec};
 
@@ -187,6 +193,7 @@ mod tests {
             hits,
             mode,
             enforcement: Enforcement::Enforced,
+            quota_group: QuotaGroup::default(),
         }
     }
 
@@ -194,15 +201,16 @@ mod tests {
         counter(Algorithm::SlidingWindowLog, hits, Mode::Take)
     }
 
-    fn decide(fallback: &Fallback, counter: CounterRequest, error: StoreError) -> bool {
-        let decision = fallback.decide(&[counter], OnStoreFailure::Local, error).unwrap();
+    fn admits(fallback: &Fallback, counter: CounterRequest, error: StoreError) -> bool {
+        let decision = fallback.fall_back(&[counter], OnStoreFailure::Local, error).unwrap();
         assert_eq!(decision.source, Source::Fallback);
         decision.allowed
     }
 
-    fn charged(fallback: &Fallback) -> Vec<u64> {
-        let charges = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
-        charges.iter().map(Charge::hits).collect()
+    fn to_reconcile(fallback: &Fallback) -> Vec<u64> {
+        let reconciliations =
+            fallback.take_reconciliations(usize::MAX, Duration::ZERO).unwrap_or_default();
+        reconciliations.iter().map(Reconciliation::hits).collect()
     }
 
     #[test]
@@ -210,7 +218,7 @@ mod tests {
         for (replicas, part) in [(1, 10), (2, 5), (3, 4), (10, 1), (100, 1)] {
             for algorithm in Algorithm::ALL.into_iter().filter(|other| *other != Algorithm::Gcra) {
                 let (fallback, _) = fallback(replicas);
-                let admit = |_: &u64| decide(&fallback, counter(algorithm, 1, Mode::Take), down());
+                let admit = |_: &u64| admits(&fallback, counter(algorithm, 1, Mode::Take), down());
                 assert_eq!((0..20).take_while(admit).count(), part, "{algorithm:?}, {replicas}");
             }
         }
@@ -219,22 +227,22 @@ mod tests {
     #[test]
     fn the_other_policies_decide_all_alike() {
         let (fallback, _) = fallback(1);
-        let decide = |policy| fallback.decide(&[take(1)], policy, down());
+        let decide = |policy| fallback.fall_back(&[take(1)], policy, down());
         assert!(decide(OnStoreFailure::Allow).unwrap().allowed);
         assert!(!decide(OnStoreFailure::Deny).unwrap().allowed);
         assert_eq!(decide(OnStoreFailure::Error), Err(down()));
-        assert!(!fallback.has_charges());
+        assert!(!fallback.needs_reconciling());
     }
 
     #[test]
     fn what_was_admitted_is_charged_once() {
         let (fallback, _) = fallback(1);
-        assert!(decide(&fallback, take(3), down()));
-        assert!(decide(&fallback, take(4), down()));
-        assert!(!decide(&fallback, take(4), down()), "rejected, and not charged");
-        assert!(decide(&fallback, counter(Algorithm::SlidingWindowLog, 2, Mode::Refund), down()));
-        assert_eq!(charged(&fallback), [5]);
-        assert_eq!(charged(&fallback), [0; 0]);
+        assert!(admits(&fallback, take(3), down()));
+        assert!(admits(&fallback, take(4), down()));
+        assert!(!admits(&fallback, take(4), down()), "rejected, and not charged");
+        assert!(admits(&fallback, counter(Algorithm::SlidingWindowLog, 2, Mode::Refund), down()));
+        assert_eq!(to_reconcile(&fallback), [5]);
+        assert_eq!(to_reconcile(&fallback), [0; 0]);
     }
 
     fn give_back(algorithm: Algorithm, hits: u64) -> CounterRequest {
@@ -243,16 +251,19 @@ mod tests {
 
     /// What the store is asked once it is back.
     fn asked(fallback: &Fallback) -> Vec<(Mode, u64)> {
-        let charges = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
-        let asked = |charge: &Charge| (charge.counter().mode, charge.counter().hits);
-        charges.iter().map(asked).collect()
+        let reconciliations =
+            fallback.take_reconciliations(usize::MAX, Duration::ZERO).unwrap_or_default();
+        let asked = |reconciliation: &Reconciliation| {
+            (reconciliation.counter().mode, reconciliation.counter().hits)
+        };
+        reconciliations.iter().map(asked).collect()
     }
 
     #[test]
     fn hits_of_before_the_outage_are_given_back_to_the_store() {
         for algorithm in Algorithm::ALL {
             let (fallback, _) = fallback(1);
-            assert!(decide(&fallback, give_back(algorithm, 4), down()));
+            assert!(admits(&fallback, give_back(algorithm, 4), down()));
             assert_eq!(asked(&fallback), [(Mode::Refund, 4)], "{algorithm:?}");
             assert_eq!(asked(&fallback), [], "{algorithm:?}: once");
         }
@@ -272,7 +283,7 @@ mod tests {
             let (fallback, _) = fallback(1);
             for amount in hits {
                 let mode = if *amount < 0 { Mode::Refund } else { Mode::Take };
-                assert!(decide(
+                assert!(admits(
                     &fallback,
                     counter(log, u64::from(i32::unsigned_abs(*amount)), mode),
                     down()
@@ -297,7 +308,7 @@ mod tests {
                 [(counts_for_ms - 1, &[(Mode::Refund, 4)][..]), (counts_for_ms, &[])]
             {
                 let (fallback, clock) = fallback(1);
-                assert!(decide(&fallback, give_back(algorithm, 4), down()));
+                assert!(admits(&fallback, give_back(algorithm, 4), down()));
                 clock.set(NOW_MS + after_ms);
                 assert_eq!(asked(&fallback), counters, "{algorithm:?} after {after_ms} ms");
             }
@@ -308,15 +319,15 @@ mod tests {
     fn a_refund_of_an_ended_window_takes_nothing_from_the_next() {
         let window = Algorithm::FixedWindow;
         let (fallback, clock) = fallback(1);
-        assert!(decide(&fallback, give_back(window, 4), down()));
+        assert!(admits(&fallback, give_back(window, 4), down()));
         clock.set(NOW_MS + 40_000);
-        assert!(decide(&fallback, counter(window, 3, Mode::Take), down()));
-        assert!(decide(&fallback, give_back(window, 1), down()));
+        assert!(admits(&fallback, counter(window, 3, Mode::Take), down()));
+        assert!(admits(&fallback, give_back(window, 1), down()));
         assert_eq!(asked(&fallback), [(Mode::Take, 2)]);
         // Hits of an ended window are none that a refund of the next could give back.
-        assert!(decide(&fallback, counter(window, 5, Mode::Take), down()));
+        assert!(admits(&fallback, counter(window, 5, Mode::Take), down()));
         clock.set(NOW_MS + 100_000);
-        assert!(decide(&fallback, give_back(window, 2), down()));
+        assert!(admits(&fallback, give_back(window, 2), down()));
         assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
     }
 
@@ -324,14 +335,14 @@ mod tests {
     fn a_refund_that_is_put_back_lasts_no_longer_for_it() {
         let window = Algorithm::FixedWindow;
         let (fallback, clock) = fallback(1);
-        assert!(decide(&fallback, give_back(window, 4), down()));
-        let charges = fallback.take_charges(1, Duration::ZERO).unwrap();
-        assert!(decide(&fallback, give_back(window, 1), down()));
-        fallback.put_back(charges);
-        let charges = fallback.take_charges(1, Duration::ZERO).unwrap();
-        assert_eq!(charges.iter().map(Charge::hits).collect::<Vec<_>>(), [5]);
+        assert!(admits(&fallback, give_back(window, 4), down()));
+        let reconciliations = fallback.take_reconciliations(1, Duration::ZERO).unwrap();
+        assert!(admits(&fallback, give_back(window, 1), down()));
+        fallback.put_back(reconciliations);
+        let reconciliations = fallback.take_reconciliations(1, Duration::ZERO).unwrap();
+        assert_eq!(reconciliations.iter().map(Reconciliation::hits).collect::<Vec<_>>(), [5]);
         clock.set(NOW_MS + 40_000);
-        fallback.put_back(charges);
+        fallback.put_back(reconciliations);
         assert_eq!(asked(&fallback), []);
     }
 
@@ -339,8 +350,8 @@ mod tests {
     fn a_refund_that_the_store_may_have_made_is_not_made_again() {
         let (fallback, _) = fallback(1);
         let log = Algorithm::SlidingWindowLog;
-        assert!(decide(&fallback, give_back(log, 3), StoreError::Timeout));
-        assert!(decide(&fallback, give_back(log, 2), down()));
+        assert!(admits(&fallback, give_back(log, 3), StoreError::Timeout));
+        assert!(admits(&fallback, give_back(log, 2), down()));
         assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
     }
 
@@ -351,47 +362,47 @@ mod tests {
             CounterRequest { limit: counter.limit.into_counted(), ..counter }
         };
         let (fallback, _) = fallback(1);
-        assert!(!decide(&fallback, counted(Mode::Take, 12), down()));
-        assert!(decide(&fallback, counted(Mode::Refund, 15), down()));
+        assert!(!admits(&fallback, counted(Mode::Take, 12), down()));
+        assert!(admits(&fallback, counted(Mode::Refund, 15), down()));
         assert_eq!(asked(&fallback), [(Mode::Refund, 3)]);
     }
 
     #[test]
     fn what_is_put_back_is_charged_with_what_came_meanwhile() {
         let (fallback, _) = fallback(1);
-        assert!(decide(&fallback, take(3), down()));
-        let charges = fallback.take_charges(1, Duration::ZERO).unwrap();
-        assert!(fallback.take_charges(1, Duration::ZERO).is_none());
-        assert!(decide(&fallback, take(2), down()));
-        fallback.put_back(charges);
-        assert_eq!(charged(&fallback), [5]);
+        assert!(admits(&fallback, take(3), down()));
+        let reconciliations = fallback.take_reconciliations(1, Duration::ZERO).unwrap();
+        assert!(fallback.take_reconciliations(1, Duration::ZERO).is_none());
+        assert!(admits(&fallback, take(2), down()));
+        fallback.put_back(reconciliations);
+        assert_eq!(to_reconcile(&fallback), [5]);
     }
 
     #[test]
     fn what_the_store_may_have_taken_is_not_charged() {
         let (fallback, _) = fallback(1);
-        assert!(decide(&fallback, take(3), StoreError::Timeout));
-        assert!(decide(&fallback, take(1), StoreError::Lost("connection closed".into())));
-        assert!(decide(&fallback, take(2), down()));
-        assert_eq!(charged(&fallback), [2]);
+        assert!(admits(&fallback, take(3), StoreError::Timeout));
+        assert!(admits(&fallback, take(1), StoreError::Lost("connection closed".into())));
+        assert!(admits(&fallback, take(2), down()));
+        assert_eq!(to_reconcile(&fallback), [2]);
     }
 
     #[test]
     fn what_no_longer_counts_is_not_charged() {
         let (fallback, clock) = fallback(1);
-        assert!(decide(&fallback, take(3), down()));
+        assert!(admits(&fallback, take(3), down()));
         clock.set(NOW_MS + 30_000);
-        assert!(decide(&fallback, take(4), down()));
+        assert!(admits(&fallback, take(4), down()));
         clock.set(NOW_MS + 60_000);
-        assert_eq!(charged(&fallback), [4]);
+        assert_eq!(to_reconcile(&fallback), [4]);
         let drained = counter(Algorithm::TokenBucket, 4, Mode::Take);
-        assert!(decide(
+        assert!(admits(
             &fallback,
             CounterRequest { key: Key::of_bytes(&b"b"[..]), ..drained },
             down()
         ));
         clock.set(NOW_MS + 60_000 + 13_000);
         // A hit drains in 6 seconds, and a started one counts.
-        assert_eq!(charged(&fallback), [2]);
+        assert_eq!(to_reconcile(&fallback), [2]);
     }
 }

@@ -127,24 +127,24 @@ impl MemoryStore {
     }
 
     /// Decides over `counters` now, or at `at_ms` in a replay, in which nothing expires.
-    pub fn decide(&self, counters: &[CounterRequest], at_ms: Option<u64>) -> Decision {
+    pub fn transact(&self, counters: &[CounterRequest], at_ms: Option<u64>) -> Decision {
         let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
         let mut held = self.hold(counters);
         let mut outcome = Outcome::default();
         let mut all = held.find(counters);
         for (counter, located) in counters.iter().zip(&mut all) {
             let state = held.shards[located.at].1.state(located.found);
-            located.within = counter.test(state, now_ms);
+            located.within = counter.fits(state, now_ms);
             outcome.count(counter, located.within);
         }
         let mut statuses = Vec::with_capacity(counters.len());
         for (counter, Located { at, found, within }) in counters.iter().zip(all) {
-            let settle = |state: &mut State| counter.settle(state, now_ms, within, outcome);
+            let apply = |state: &mut State| counter.apply(state, now_ms, within, outcome);
             let shard = &mut held.shards[at].1;
             statuses.push(if outcome.moves(counter, within) {
-                shard.update((counter, found), now_ms, settle)
+                shard.update(counter, found, now_ms, apply)
             } else {
-                shard.read(found, settle)
+                shard.read(found, apply)
             });
         }
         if held.is_changed() && at_ms.is_none() {

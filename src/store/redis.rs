@@ -78,15 +78,15 @@ impl RedisStore {
     /// Decides requests one after the other in one script run of the first server, at one moment.
     ///
     /// # Errors
-    /// As [`Store::decide`], for all of them.
-    pub async fn decide_all(
+    /// As [`Store::transact`], for all of them.
+    pub async fn transact_batch(
         &self,
         requests: &[&[CounterRequest]],
         at_ms: Option<u64>,
     ) -> Result<Vec<Decision>, StoreError> {
         let first = self.topology.nodes().into_iter().next();
         let first = first.ok_or_else(|| StoreError::Unavailable("no server".to_owned()))?;
-        first.decide_all(requests.iter().copied(), at_ms).await
+        first.run_now(requests.iter().copied(), at_ms).await
     }
 
     /// What is wrong with how the servers are set up, for people.
@@ -130,7 +130,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     /// Sends the request to its server, or scatters it over several.
-    async fn decide(
+    async fn transact(
         &self,
         counters: Arc<Vec<CounterRequest>>,
         context: DecideContext,
@@ -138,7 +138,7 @@ impl Store for RedisStore {
         let partition = |counter: &CounterRequest| self.topology.partition(counter.key.as_bytes());
         let first = counters.first().map_or(0, partition);
         if counters.iter().skip(1).all(|counter| partition(counter) == first) {
-            return self.topology.target(first).decide(counters, context).await;
+            return self.topology.target(first).dispatch(counters, context).await;
         }
         let shard = |(partition, positions): (usize, Vec<usize>)| ShardRequest {
             target: self.topology.target(partition),
@@ -147,7 +147,7 @@ impl Store for RedisStore {
         };
         let shards = self.shards(&counters).into_iter().map(shard).collect();
         // A task of its own: what was taken is given back though the caller may be gone.
-        let decided = tokio::spawn(scatter::decide(shards, context)).await;
+        let decided = tokio::spawn(scatter::scatter(shards, context)).await;
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 

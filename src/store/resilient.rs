@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::backend::Store;
 use super::context::DecideContext;
 use super::deny_cache::{self, DenyCache, Seen};
-use super::fallback::{Charge, Fallback};
+use super::fallback::{Fallback, Reconciliation};
 use super::memory::MemoryStore;
 use crate::clock::{Stopwatch, uptime_us};
 use crate::decide::CounterRequest;
@@ -87,7 +87,7 @@ impl<S: Store> Resilient<S> {
     ///
     /// # Errors
     /// The store failed, and the policy is to report it.
-    pub async fn decide(
+    pub async fn transact(
         &self,
         counters: Vec<CounterRequest>,
         policy: OnStoreFailure,
@@ -95,12 +95,12 @@ impl<S: Store> Resilient<S> {
     ) -> Result<Decision, StoreError> {
         let sent_us = uptime_us();
         let is_replay = context.at_ms.is_some();
-        if !is_replay && let Some(denied) = self.shared.deny.decide(&counters, sent_us) {
+        if !is_replay && let Some(denied) = self.shared.deny.find_denial(&counters, sent_us) {
             return Ok(denied);
         }
         let is_revocable = context.spreads && self.store.is_sharded();
         let counters = Arc::new(counters);
-        match self.store.decide(Arc::clone(&counters), context).await {
+        match self.store.transact(Arc::clone(&counters), context).await {
             Ok(decision) => {
                 if !is_replay {
                     let seen = Seen { sent_us, answered_us: uptime_us(), is_revocable };
@@ -110,7 +110,7 @@ impl<S: Store> Resilient<S> {
             }
             Err(error) => {
                 self.shared.metrics.count_store_error(error.kind());
-                self.shared.fallback.decide(&counters, policy, error)
+                self.shared.fallback.fall_back(&counters, policy, error)
             }
         }
     }
@@ -120,16 +120,17 @@ impl<S: Store> Resilient<S> {
     /// have been moved are not, because they could count twice.
     pub async fn reconcile(&self, within: Duration) {
         let fallback = &self.shared.fallback;
-        if !fallback.has_charges() || self.store.has_outage() {
+        if !fallback.needs_reconciling() || self.store.has_outage() {
             return;
         }
         let _turn = self.shared.reconciling.lock().await;
         let watch = Stopwatch::start();
-        let mut counts = Reconciled { lost: fallback.take_lost(), ..Reconciled::default() };
+        let mut counts = Counts { lost: fallback.take_lost(), ..Counts::default() };
         while watch.elapsed() < within
-            && let Some(charges) = fallback.take_charges(RECONCILED_MAX, self.store.timeout())
+            && let Some(reconciliations) =
+                fallback.take_reconciliations(RECONCILED_MAX, self.store.timeout())
         {
-            let not_taken = self.charge_all(charges, &mut counts).await;
+            let not_taken = self.send_all(reconciliations, &mut counts).await;
             if !not_taken.is_empty() {
                 fallback.put_back(not_taken);
                 break;
@@ -141,16 +142,16 @@ impl<S: Store> Resilient<S> {
     /// Reconciles for the last time. Hits that the store does not take now are lost.
     pub async fn flush(&self) {
         let fallback = &self.shared.fallback;
-        let ready = if fallback.has_charges() { self.ready().await } else { Ok(()) };
+        let ready = if fallback.needs_reconciling() { self.ready().await } else { Ok(()) };
         if ready.is_ok() {
             self.reconcile(FLUSH_MAX).await;
         }
         // Another thread may still be reconciling.
         let _turn = self.shared.reconciling.lock().await;
-        let kept = fallback.take_charges(usize::MAX, Duration::ZERO).unwrap_or_default();
-        let lost = kept.iter().map(Charge::hits).sum::<u64>() + fallback.take_lost();
+        let kept = fallback.take_reconciliations(usize::MAX, Duration::ZERO).unwrap_or_default();
+        let lost = kept.iter().map(Reconciliation::hits).sum::<u64>() + fallback.take_lost();
         if lost > 0 {
-            self.shared.metrics.charges.lost.increment(lost);
+            self.shared.metrics.reconciled.lost.increment(lost);
             let why = ready.err().map_or_else(String::new, |error| error.to_string());
             tracing::warn!(
                 hits = lost,
@@ -160,28 +161,33 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    /// Sends these charges at once and counts their results. Returns those that were not taken.
-    async fn charge_all(&self, charges: Vec<Charge>, counts: &mut Reconciled) -> Vec<Charge> {
+    /// Sends these reconciliations at once and counts their results. Returns those that were not taken.
+    async fn send_all(
+        &self,
+        reconciliations: Vec<Reconciliation>,
+        counts: &mut Counts,
+    ) -> Vec<Reconciliation> {
         let mut running = JoinSet::new();
-        for charge in charges {
-            let (store, counters) = (Arc::clone(&self.store), Arc::new(vec![charge.counter()]));
+        for reconciliation in reconciliations {
+            let (store, counters) =
+                (Arc::clone(&self.store), Arc::new(vec![reconciliation.counter()]));
             let sent_us = uptime_us();
             running.spawn(async move {
-                let answer = store.decide(Arc::clone(&counters), DecideContext::now()).await;
-                (charge, counters, sent_us, answer)
+                let answer = store.transact(Arc::clone(&counters), DecideContext::now()).await;
+                (reconciliation, counters, sent_us, answer)
             });
         }
         let mut not_taken = vec![];
         while let Some(joined) = running.join_next().await {
-            let Ok((charge, counters, sent_us, answer)) = joined else { continue };
+            let Ok((reconciliation, counters, sent_us, answer)) = joined else { continue };
             match answer {
                 Ok(decision) => {
                     let seen = Seen { sent_us, answered_us: uptime_us(), is_revocable: false };
                     self.shared.deny.learn(&counters, &decision, seen);
-                    counts.add(&charge);
+                    counts.add(&reconciliation);
                 }
-                Err(error) if error.may_have_taken() => counts.lost += charge.hits(),
-                Err(_not_sent) => not_taken.push(charge),
+                Err(error) if error.may_have_taken() => counts.lost += reconciliation.hits(),
+                Err(_not_sent) => not_taken.push(reconciliation),
             }
         }
         not_taken
@@ -190,23 +196,23 @@ impl<S: Store> Resilient<S> {
 
 /// Hits that were moved to the store, or never can be.
 #[derive(Default)]
-struct Reconciled {
+struct Counts {
     charged: u64,
     refunded: u64,
     lost: u64,
 }
 
-impl Reconciled {
-    fn add(&mut self, charge: &Charge) {
-        let sum = if charge.is_refund() { &mut self.refunded } else { &mut self.charged };
-        *sum += charge.hits();
+impl Counts {
+    fn add(&mut self, reconciliation: &Reconciliation) {
+        let sum = if reconciliation.is_refund() { &mut self.refunded } else { &mut self.charged };
+        *sum += reconciliation.hits();
     }
 
     fn report(self, metrics: &Metrics) {
         let Self { charged, refunded, lost } = self;
-        metrics.charges.charged.increment(charged);
-        metrics.charges.refunded.increment(refunded);
-        metrics.charges.lost.increment(lost);
+        metrics.reconciled.taken.increment(charged);
+        metrics.reconciled.refunded.increment(refunded);
+        metrics.reconciled.lost.increment(lost);
         if charged + refunded + lost > 0 {
             let hits = charged;
             tracing::info!(hits, refunded, lost, "charged the store what was admitted without it");

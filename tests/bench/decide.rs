@@ -94,7 +94,7 @@ fn decide(bench: &mut Criterion) {
         let store = MemoryStore::new(KEYS_MAX, Arc::new(SystemClock));
         group.bench_function(name, |bench| {
             let asks = || Plan::of(&request(3), domain, &head).unwrap().counters;
-            let decide = |asks: Vec<_>| store.decide(&asks, None);
+            let decide = |asks: Vec<_>| store.transact(&asks, None);
             bench.iter_batched(asks, decide, BatchSize::SmallInput);
         });
     }

@@ -286,12 +286,12 @@ fn decide(requests: &[CounterRequest], states: &mut [State], now_ms: u64) -> (bo
     let mut outcome = Outcome::default();
     let mut within = Vec::with_capacity(requests.len());
     for (request, state) in requests.iter().zip(states.iter()) {
-        let fits = request.test(state, now_ms);
+        let fits = request.fits(state, now_ms);
         outcome.count(request, fits);
         within.push(fits);
     }
     let settle = |((request, state), within): ((&CounterRequest, &mut State), bool)| {
-        request.settle(state, now_ms, within, outcome)
+        request.apply(state, now_ms, within, outcome)
     };
     let statuses = requests.iter().zip(states).zip(within).map(settle).collect();
     (outcome.allowed(), statuses)

@@ -8,7 +8,7 @@ mod cases;
 mod timed;
 
 use tidegate::decide::{CounterRequest, Mode};
-use tidegate::decision::{Decision, Enforcement, Source, Status};
+use tidegate::decision::{Decision, Enforcement, QuotaGroup, Source, Status};
 use tidegate::key::{Group, Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
@@ -51,9 +51,9 @@ impl Case<'_> {
     }
 
     fn take(&self, counter: &str, limit: &Limit, hits: u64) -> CounterRequest {
-        let enforcement = Enforcement::Enforced;
+        let (enforcement, quota_group) = (Enforcement::Enforced, QuotaGroup::default());
         let key = self.key(counter, limit);
-        CounterRequest { key, limit: *limit, hits, mode: Mode::Take, enforcement }
+        CounterRequest { key, limit: *limit, hits, mode: Mode::Take, enforcement, quota_group }
     }
 
     fn refund(&self, counter: &str, limit: &Limit, hits: u64) -> CounterRequest {

@@ -1,7 +1,7 @@
 //! Builders of counter requests that read as a sentence, such as `take("name", &limit)`.
 
 use tidegate::decide::{CounterRequest, Mode};
-use tidegate::decision::Enforcement;
+use tidegate::decision::{Enforcement, QuotaGroup};
 use tidegate::key::{Group, Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use tidegate::limit::{Algorithm, Limit, LimitSpec};
 
@@ -42,7 +42,14 @@ pub fn take(name: &str, limit: &Limit) -> CounterRequest {
         hits: 1,
         mode: Mode::Take,
         enforcement: Enforcement::Enforced,
+        quota_group: QuotaGroup::default(),
     }
+}
+
+/// The same for a quota of the group with this number.
+pub fn in_quota_group(number: usize, counter: CounterRequest) -> CounterRequest {
+    let quota_group = QuotaGroup::new(number).expect("few groups");
+    CounterRequest { enforcement: Enforcement::Quota, quota_group, ..counter }
 }
 
 /// A request that tests one hit on the counter `name`.

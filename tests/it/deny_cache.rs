@@ -17,7 +17,7 @@ const KEYS_MAX: usize = 1_000;
 async fn take_hits(store: &Layered, name: &str, hits: u64) -> Decision {
     let hourly = limit(Algorithm::SlidingWindowLog, hits, HOUR_MS);
     store
-        .decide(vec![take(name, &hourly)], OnStoreFailure::Error, DecideContext::now())
+        .transact(vec![take(name, &hourly)], OnStoreFailure::Error, DecideContext::now())
         .await
         .unwrap()
 }
@@ -52,12 +52,12 @@ async fn a_refund_on_another_thread_applies_at_once() {
         assert!(!take_hits(&store, "user", 1).await.allowed);
         assert_eq!(take_hits(&other, "user", 1).await.source, Source::DenyCache);
         other
-            .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
+            .transact(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
             .await
             .unwrap();
         assert!(take_hits(&store, "user", 1).await.allowed);
         other
-            .decide(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
+            .transact(vec![refund("user", &hourly, 1)], OnStoreFailure::Error, DecideContext::now())
             .await
             .unwrap();
     }
@@ -99,7 +99,7 @@ async fn a_denial_never_outlasts_the_wait() {
         while admissions < 20 {
             let asked_ms = redis_ms(&server);
             let decision = store
-                .decide(vec![take(name, &brief)], OnStoreFailure::Error, DecideContext::now())
+                .transact(vec![take(name, &brief)], OnStoreFailure::Error, DecideContext::now())
                 .await
                 .unwrap();
             if decision.allowed {

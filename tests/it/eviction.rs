@@ -37,7 +37,7 @@ fn five(algorithm: Algorithm, period_ms: u64) -> Limit {
 }
 
 fn admits(store: &MemoryStore, name: &str, limit: &Limit) -> bool {
-    store.decide(&[take(name, limit)], None).allowed
+    store.transact(&[take(name, limit)], None).allowed
 }
 
 /// Distinct values of a limit of one hit per hour.
@@ -101,7 +101,7 @@ fn a_flood_of_one_limit_leaves_all_values_of_the_others_exact() {
             assert_eq!(counts, [ADMITTED; 100], "{algorithm:?}, {} ms", five.period_ms());
         }
         for five in &limits {
-            let full = |user| !store.decide(&[peek(&format!("user {user}"), five)], None).allowed;
+            let full = |user| !store.transact(&[peek(&format!("user {user}"), five)], None).allowed;
             assert!((0..100).all(full), "{algorithm:?}, {} ms: forgotten", five.period_ms());
         }
     }
@@ -161,7 +161,7 @@ fn a_flood_within_one_request_leaves_other_limits_exact() {
     for call in 0..40 {
         let counter_requests: Vec<_> =
             (0..250).map(|at| take(&format!("{call} {at}"), &hour)).collect();
-        assert!(store.decide(&counter_requests, None).allowed);
+        assert!(store.transact(&counter_requests, None).allowed);
         admitted += u64::from(admits(&store, "user", &five));
         assert!(store.keys() <= KEYS_MAX, "{} keys", store.keys());
     }
@@ -176,7 +176,7 @@ fn the_fallback_stays_exact_in_a_flood() {
     let five = five(Algorithm::TokenBucket, MINUTE_MS);
     let allowed = |name: &str, limit: &Limit| {
         let down = StoreError::Unavailable("not connected".into());
-        fallback.decide(&[take(name, limit)], OnStoreFailure::Local, down).unwrap().allowed
+        fallback.fall_back(&[take(name, limit)], OnStoreFailure::Local, down).unwrap().allowed
     };
     let mut admitted = 0;
     for at in 0..20 * REQUESTS {

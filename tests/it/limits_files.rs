@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tidegate::period;
 use tidegate::rules::parse::{LoadErrors, load, parse};
-use tidegate::rules::{Role, Rule, RuleSet, Switches};
+use tidegate::rules::{Rule, RuleSet, Switches};
 
 use crate::support::cases::{self, Case};
 
@@ -36,11 +36,11 @@ fn rule_line(rule: &Rule) -> String {
     if let Some(unlimited) = rule.unlimited() {
         write!(line, " unlimited {}", unlimited.name()).unwrap();
     }
-    let role = rule.role().name();
+    let enforcement = rule.enforcement().name();
     for (word, holds) in [
-        (role, rule.role() != Role::Enforced),
+        (enforcement, !enforcement.is_empty()),
         ("shared", rule.shares()),
-        ("detailed", rule.tells_values()),
+        ("detailed", rule.exposes_values()),
         ("hashed", rule.hashes_values()),
         ("metadata", rule.metadata().is_some()),
         ("raw_body", rule.raw_body().is_some()),

@@ -16,7 +16,7 @@ use fred::types::config::Config;
 use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
-use tidegate::decision::Enforcement;
+use tidegate::decision::{Enforcement, QuotaGroup};
 use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
 use tidegate::store::memory::MemoryStore;
 
@@ -93,11 +93,11 @@ impl SideBySide {
         now_ms: u64,
     ) -> Result<Vec<Decision>, String> {
         let requests: Vec<&[CounterRequest]> = run.iter().map(Vec::as_slice).collect();
-        let lua = self.redis.inner().decide_all(&requests, Some(now_ms)).await;
+        let lua = self.redis.inner().transact_batch(&requests, Some(now_ms)).await;
         let lua = lua.map_err(|error| format!("at {now_ms}, {run:#?}: {error}"))?;
         let mut rust = Vec::new();
         for (counter_requests, lua) in run.iter().zip(&lua) {
-            let decision = self.memory.decide(counter_requests, Some(now_ms));
+            let decision = self.memory.transact(counter_requests, Some(now_ms));
             if decision != *lua {
                 let at = rust.len();
                 return Err(format!(
@@ -305,12 +305,13 @@ impl Episode {
 pub(super) fn number_groups(counter_requests: &mut [CounterRequest]) {
     let mut drawn = Vec::new();
     for counter_request in counter_requests {
-        if let Enforcement::Quota(group) = &mut counter_request.enforcement {
-            let number = drawn.iter().position(|other| other == group).unwrap_or_else(|| {
-                drawn.push(*group);
+        if counter_request.enforcement == Enforcement::Quota {
+            let group = counter_request.quota_group;
+            let number = drawn.iter().position(|other| *other == group).unwrap_or_else(|| {
+                drawn.push(group);
                 drawn.len() - 1
             });
-            *group = u8::try_from(number).unwrap();
+            counter_request.quota_group = QuotaGroup::new(number).unwrap();
         }
     }
 }
@@ -336,12 +337,13 @@ fn draw_counter_request(random: &mut Random, counter: &Counter) -> CounterReques
         _ => Mode::Take,
     };
     let hits = hits.min(HITS_MAX);
-    let enforcement = match random.within(0..=19) {
-        0..=1 => Enforcement::Shadow,
-        2..=7 => Enforcement::Quota(u8::try_from(random.within(0..=2)).unwrap()),
-        _ => Enforcement::Enforced,
+    let (enforcement, quota_group) = match random.within(0..=19) {
+        0..=1 => (Enforcement::Shadow, 0),
+        2..=7 => (Enforcement::Quota, random.within(0..=2)),
+        _ => (Enforcement::Enforced, 0),
     };
-    CounterRequest { hits, mode, enforcement, ..counters::take(&counter.name, &limit) }
+    let quota_group = QuotaGroup::new(usize::try_from(quota_group).unwrap()).unwrap();
+    CounterRequest { hits, mode, enforcement, quota_group, ..counters::take(&counter.name, &limit) }
 }
 
 async fn run(

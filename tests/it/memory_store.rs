@@ -32,7 +32,7 @@ fn for_hours(hours: u64) -> Limit {
 }
 
 fn use_up(store: &MemoryStore, name: &str, limit: &Limit) {
-    assert!(store.decide(&[take(name, limit)], None).allowed, "{name} was used before");
+    assert!(store.transact(&[take(name, limit)], None).allowed, "{name} was used before");
 }
 
 fn is_held(store: &MemoryStore, name: &str, limit: &Limit) -> bool {
@@ -55,7 +55,7 @@ fn active_counters_survive_a_flood_of_idle_ones() {
     (0..50).for_each(|at| use_up(&store, &format!("in force {at}"), &hour));
     idle_flood(&store, &clock, 2);
     for at in 0..50 {
-        let decision = store.decide(&[peek(&format!("in force {at}"), &hour)], None);
+        let decision = store.transact(&[peek(&format!("in force {at}"), &hour)], None);
         assert!(!decision.allowed, "limit {at} was forgotten");
     }
     assert_eq!(store.evicted(), 0);
@@ -92,7 +92,7 @@ fn at_the_maximum_the_least_recently_used_counter_is_evicted() {
     let hour = for_hours(1);
     (0..8).for_each(|at| use_up(&store, &format!("{at}"), &hour));
     for at in [0, 2, 4] {
-        assert!(!store.decide(&[take(&format!("{at}"), &hour)], None).allowed, "{at}");
+        assert!(!store.transact(&[take(&format!("{at}"), &hour)], None).allowed, "{at}");
     }
     (0..3).for_each(|at| use_up(&store, &format!("new {at}"), &hour));
     for at in 0..8 {
@@ -120,7 +120,7 @@ fn the_maximum_applies_to_a_request_with_more_counters() {
     let (store, _) = store(3);
     let requests: Vec<CounterRequest> =
         (0..10).map(|at| take(&format!("{at}"), &for_hours(1))).collect();
-    assert!(store.decide(&requests, None).allowed);
+    assert!(store.transact(&requests, None).allowed);
     assert_eq!((store.keys(), store.evicted()), (3, 7));
 }
 
@@ -147,7 +147,7 @@ fn a_counter_whose_newest_hits_were_given_back_expires_sooner() {
     use_up(&store, "once", &for_hours(12));
     clock.set(START_MS + 5 * HOUR_MS);
     use_up(&store, "given back", &twice);
-    store.decide(&[refund("given back", &twice, 1)], None);
+    store.transact(&[refund("given back", &twice, 1)], None);
     clock.set(START_MS + 10 * HOUR_MS);
     use_up(&store, "new", &for_hours(100));
     assert!(!is_held(&store, "given back", &twice));
@@ -161,8 +161,8 @@ fn reads_and_rejections_of_unknown_counters_store_no_keys() {
     let closed = limit(Algorithm::FixedWindow, 0, HOUR_MS);
     for at in 0..1_000 {
         let name = format!("{at}");
-        store.decide(&[peek(&name, &for_hours(1))], None);
-        store.decide(&[take(&name, &for_hours(1)), take("closed", &closed)], None);
+        store.transact(&[peek(&name, &for_hours(1))], None);
+        store.transact(&[take(&name, &for_hours(1)), take("closed", &closed)], None);
     }
     assert_eq!(store.keys(), 0);
 }
@@ -211,8 +211,8 @@ fn dropped_states_would_not_have_changed_a_decision() {
             store.drop_due();
         }
         // States of a replay are never dropped.
-        let kept = keeping.decide(std::slice::from_ref(&request), Some(now_ms));
-        assert_eq!(store.decide(&[request], None), kept, "step {step}");
+        let kept = keeping.transact(std::slice::from_ref(&request), Some(now_ms));
+        assert_eq!(store.transact(&[request], None), kept, "step {step}");
     }
     assert_eq!(store.evicted(), 0);
     assert!(store.keys() < keeping.keys(), "none was dropped");
@@ -224,7 +224,7 @@ fn active_counters_outlive_those_whose_hits_were_given_back() {
     (0..2_000).for_each(|at| use_up(&store, &format!("held {at}"), &for_hours(5)));
     for at in 0..2_000 {
         use_up(&store, &format!("given back {at}"), &for_hours(1));
-        store.decide(&[refund(&format!("given back {at}"), &for_hours(1), 1)], None);
+        store.transact(&[refund(&format!("given back {at}"), &for_hours(1), 1)], None);
     }
     clock.set(START_MS + 2 * HOUR_MS);
     store.drop_due();
@@ -248,7 +248,7 @@ fn the_maximum_applies_to_counters_that_last_ten_thousand_years() {
         for at in 0..200 {
             let take =
                 CounterRequest { hits: 10_000 + at, ..take(&format!("{thread} {at}"), &slow) };
-            assert!(threads_store.decide(&[take], None).allowed);
+            assert!(threads_store.transact(&[take], None).allowed);
         }
     });
     assert_eq!((store.keys(), store.evicted()), (100, THREADS * 200 - 100));
@@ -289,7 +289,7 @@ fn threads_with_keys_in_different_orders_admit_exactly_the_limit() {
                 others[..3].iter().map(|at| take(&format!("{at}"), &wide)).collect();
             let place = usize::try_from(random.within(0..=3)).unwrap();
             requests.insert(place, take("shared", &shared));
-            if threads_store.decide(&requests, None).allowed {
+            if threads_store.transact(&requests, None).allowed {
                 threads_allowed[11].fetch_add(1, Ordering::Relaxed);
                 others[..3].iter().for_each(|at| {
                     threads_allowed[*at].fetch_add(1, Ordering::Relaxed);
@@ -299,7 +299,7 @@ fn threads_with_keys_in_different_orders_admit_exactly_the_limit() {
     });
     assert_eq!(allowed[11].load(Ordering::Relaxed), LIMIT);
     for at in 0..11 {
-        let decision = store.decide(&[peek(&format!("{at}"), &wide)], None);
+        let decision = store.transact(&[peek(&format!("{at}"), &wide)], None);
         let taken = 10 * LIMIT - decision.statuses[0].remaining;
         assert_eq!(taken, allowed[at].load(Ordering::Relaxed), "counter {at}");
     }
@@ -332,11 +332,11 @@ fn a_clock_that_steps_back_and_returns_loses_nothing() {
         let (store, clock) = store(100);
         let five = limit(algorithm, 5, HOUR_MS);
         clock.set(START_MS + HOUR_MS / 2);
-        while store.decide(&[take("user", &five)], None).allowed {}
+        while store.transact(&[take("user", &five)], None).allowed {}
         let taken = store.encoded(&key("user", &five));
         clock.set(START_MS - HOUR_MS);
-        assert!(!store.decide(&[take("user", &five)], None).allowed, "{algorithm:?}");
-        store.decide(&[peek("user", &five)], None);
+        assert!(!store.transact(&[take("user", &five)], None).allowed, "{algorithm:?}");
+        store.transact(&[peek("user", &five)], None);
         clock.set(START_MS + HOUR_MS / 2);
         store.drop_due();
         assert_eq!(store.encoded(&key("user", &five)), taken, "{algorithm:?}");
@@ -349,11 +349,11 @@ fn active_states_outlive_hits_taken_while_the_clock_was_back() {
         let (store, clock) = store(100);
         let five = limit(algorithm, 5, HOUR_MS);
         clock.set(START_MS + HOUR_MS / 2);
-        assert!(store.decide(&[take("user", &five)], None).allowed);
+        assert!(store.transact(&[take("user", &five)], None).allowed);
         clock.set(START_MS - HOUR_MS);
-        while store.decide(&[take("user", &five)], None).allowed {}
+        while store.transact(&[take("user", &five)], None).allowed {}
         clock.set(START_MS + HOUR_MS / 2);
         store.drop_due();
-        assert!(!store.decide(&[take("user", &five)], None).allowed, "{algorithm:?}");
+        assert!(!store.transact(&[take("user", &five)], None).allowed, "{algorithm:?}");
     }
 }

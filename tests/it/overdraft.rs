@@ -47,8 +47,9 @@ fn drained_in_ms(hits: u64) -> u64 {
 }
 
 async fn status_at(store: &AnyStore, counter_request: CounterRequest, at_ms: u64) -> Status {
-    let decided =
-        store.decide(vec![counter_request], OnStoreFailure::Error, DecideContext::at(at_ms)).await;
+    let decided = store
+        .transact(vec![counter_request], OnStoreFailure::Error, DecideContext::at(at_ms))
+        .await;
     decided.unwrap().statuses[0]
 }
 

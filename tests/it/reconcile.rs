@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::clock::SystemClock;
 use tidegate::decide::{CounterRequest, Mode};
-use tidegate::decision::{Enforcement, Status};
+use tidegate::decision::Status;
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::metrics::Metrics;
 use tidegate::on_store_failure::OnStoreFailure;
@@ -18,7 +18,7 @@ use tidegate::store::resilient::Resilience;
 use tidegate::store_error::StoreError;
 use tokio::time::timeout;
 
-use crate::counters::{checked, key_in, limit, take};
+use crate::counters::{checked, in_quota_group, key_in, limit, take};
 use crate::support::proxy::{Mode as Network, Proxy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::{Layered, shared, store_at, store_within};
@@ -33,7 +33,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) 
         let request =
             take(&format!("user {user}"), &limit(Algorithm::FixedWindow, 10, 1_000 * HOUR_MS));
         let down = StoreError::Unavailable("down".into());
-        assert!(fallback.decide(&[request], OnStoreFailure::Local, down).unwrap().allowed);
+        assert!(fallback.fall_back(&[request], OnStoreFailure::Local, down).unwrap().allowed);
     }
     let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
@@ -93,12 +93,12 @@ async fn assert_as_in_memory(
     requests: Vec<CounterRequest>,
 ) {
     let memory = MemoryStore::new(1_000, Arc::new(SystemClock));
-    let decide = |requests| redis.decide(requests, OnStoreFailure::Error, DecideContext::now());
+    let decide = |requests| redis.transact(requests, OnStoreFailure::Error, DecideContext::now());
     for request in before {
-        memory.decide(std::slice::from_ref(request), None);
+        memory.transact(std::slice::from_ref(request), None);
         decide(vec![request.clone()]).await.unwrap();
     }
-    let (expected, decided) = (memory.decide(&requests, None), decide(requests).await.unwrap());
+    let (expected, decided) = (memory.transact(&requests, None), decide(requests).await.unwrap());
     assert_eq!(decided.allowed, expected.allowed);
     for (own, expected) in decided.statuses.iter().zip(&expected.statuses) {
         // The clock moves on between the two.
@@ -121,14 +121,10 @@ async fn a_quota_that_gets_hits_back_has_capacity() {
     for other in 0..8 {
         let take =
             CounterRequest { key: key_in(&format!("full {other}"), "x", &one), ..take("x", &one) };
-        let full = CounterRequest { enforcement: Enforcement::Quota(0), ..take.clone() };
+        let full = in_quota_group(0, take.clone());
         let key = key_in(&format!("refunded {other}"), "x", &one);
-        let refund = CounterRequest {
-            key,
-            mode: Mode::Refund,
-            enforcement: Enforcement::Quota(1),
-            ..take.clone()
-        };
+        let refund = CounterRequest { key, mode: Mode::Refund, ..take.clone() };
+        let refund = in_quota_group(1, refund);
         assert_as_in_memory(&redis, &[take], vec![full, refund]).await;
     }
 }

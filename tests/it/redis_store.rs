@@ -220,7 +220,7 @@ fn log_of(hits: u64, period_ms: u64) -> Limit {
 async fn hit_at(store: &Layered, request: &CounterRequest, moments: std::ops::Range<u64>) {
     for at_ms in moments {
         let decision = store
-            .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::at(at_ms))
+            .transact(vec![request.clone()], OnStoreFailure::Error, DecideContext::at(at_ms))
             .await;
         assert!(decision.unwrap().allowed, "at {at_ms}");
     }
@@ -273,7 +273,7 @@ async fn a_decision_on_a_long_log_reads_logarithmically_many_records() {
         for now_ms in (0..40).map(|at| START_MS + hits + at * (3 * hits / 40)) {
             let before = calls(&server, "getrange");
             store
-                .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
+                .transact(vec![request.clone()], OnStoreFailure::Error, DecideContext::at(now_ms))
                 .await
                 .unwrap();
             reads_max = reads_max.max(calls(&server, "getrange") - before);
@@ -296,7 +296,7 @@ async fn other_data_under_a_key_is_an_error_or_overwritten() {
             let key = request.key.as_bytes();
             server.command(&[b"SET".as_slice(), key, b"xyz"]);
             let short = store
-                .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::now())
+                .transact(vec![request.clone()], OnStoreFailure::Error, DecideContext::now())
                 .await;
             let refused = is_error(&short, "wrong_type");
             // Less than one sub-window counts as empty.
@@ -305,7 +305,7 @@ async fn other_data_under_a_key_is_an_error_or_overwritten() {
             server.command(&[b"DEL".as_slice(), key]);
             server.command(&[b"LPUSH".as_slice(), key, b"xyz"]);
             let list = store
-                .decide(vec![request.clone()], OnStoreFailure::Error, DecideContext::now())
+                .transact(vec![request.clone()], OnStoreFailure::Error, DecideContext::now())
                 .await;
             let refused = is_error(&list, "wrong_type");
             // MGET returns no value for a list: the counter starts empty.
@@ -339,7 +339,7 @@ async fn the_cpu_time_of_script_runs_is_measured() {
         let before = server.used_cpu();
         for run in 0..RUNS {
             let decision = store
-                .decide(
+                .transact(
                     requests.clone(),
                     OnStoreFailure::Error,
                     DecideContext::at(from_ms + u64::from(run)),
@@ -361,7 +361,7 @@ async fn a_server_that_refuses_writes_is_not_ready_until_it_accepts_them() {
         let memory = |max: &str| server.command(&["CONFIG", "SET", "maxmemory", max]);
         assert!(decide(&store, &mixed(3)).await.allowed, "{version:?}");
         memory("1");
-        let full = store.decide(mixed(3), OnStoreFailure::Error, DecideContext::now()).await;
+        let full = store.transact(mixed(3), OnStoreFailure::Error, DecideContext::now()).await;
         assert!(is_error(&full, "oom"), "{version:?}: {full:?}");
         assert!(is_error(&store.ready().await, "oom"), "{version:?}");
         memory("0");

@@ -57,12 +57,13 @@ async fn slide(
 ) {
     // Loads the script, which is written too.
     let read = [CounterRequest { mode: Mode::Peek, ..counter_request.clone() }];
-    store.inner().decide_all(&[&read], Some(START_MS)).await.unwrap();
+    store.inner().transact_batch(&[&read], Some(START_MS)).await.unwrap();
     let mut written = written_bytes(server);
     for now_ms in moments_ms {
         let used = model.used(now_ms);
         let counter_requests = std::slice::from_ref(counter_request);
-        let decided = store.inner().decide_all(&[counter_requests], Some(now_ms)).await.unwrap();
+        let decided =
+            store.inner().transact_batch(&[counter_requests], Some(now_ms)).await.unwrap();
         let fits = used < counter_request.limit.hits();
         assert_eq!(decided[0].allowed, fits, "{used} used at {now_ms}");
         if fits {

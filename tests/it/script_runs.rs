@@ -28,7 +28,7 @@ async fn requests_of_one_script_run_are_decided_in_their_order() {
         other.push(take("once", &once));
         let requests = [mixed(6), other.clone(), other, vec![], mixed(3)];
         let requests: Vec<&[CounterRequest]> = requests.iter().map(Vec::as_slice).collect();
-        let decisions = store.inner().decide_all(&requests, None).await.unwrap();
+        let decisions = store.inner().transact_batch(&requests, None).await.unwrap();
         assert_eq!(server.evalsha_calls() - before, 1, "{version:?}");
         let allowed: Vec<_> = decisions.iter().map(|decision| decision.allowed).collect();
         assert_eq!(allowed, [true, true, false, true, true], "{version:?}");

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tidegate::clock::FakeClock;
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
-use tidegate::decision::Enforcement;
+use tidegate::decision::{Enforcement, QuotaGroup};
 use tidegate::limit::{Algorithm, Limit, LimitSpec, Shape};
 use tidegate::store::DecideContext;
 use tidegate::store::memory::MemoryStore;
@@ -96,7 +96,7 @@ impl Stores {
             run.requests.iter().map(|request| &*request.counter_requests).collect();
         let memory = counter_requests
             .iter()
-            .map(|counter_requests| self.memory.decide(counter_requests, Some(now_ms)));
+            .map(|counter_requests| self.memory.transact(counter_requests, Some(now_ms)));
         let memory: Vec<Decision> = memory.collect();
         let one = at_once(&self.one, &counter_requests, now_ms).await;
         // On several servers concurrent requests have no order.
@@ -224,13 +224,14 @@ fn draw_counter_request(random: &mut Random, counter: &Counter) -> CounterReques
         1 => Mode::Refund,
         _ => Mode::Take,
     };
-    let enforcement = match random.within(0..=19) {
-        0..=1 => Enforcement::Shadow,
-        2..=5 => Enforcement::Quota(u8::try_from(random.within(0..=2)).unwrap()),
-        _ => Enforcement::Enforced,
+    let (enforcement, quota_group) = match random.within(0..=19) {
+        0..=1 => (Enforcement::Shadow, 0),
+        2..=5 => (Enforcement::Quota, random.within(0..=2)),
+        _ => (Enforcement::Enforced, 0),
     };
+    let quota_group = QuotaGroup::new(usize::try_from(quota_group).unwrap()).unwrap();
     let key = counters::key_in(&counter.domain, "counter", &limit);
-    CounterRequest { key, limit, hits, mode, enforcement }
+    CounterRequest { key, limit, hits, mode, enforcement, quota_group }
 }
 
 /// The time until the next run: often when a wait of the last one is over.

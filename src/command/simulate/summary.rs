@@ -27,10 +27,10 @@ impl Summary {
         } else {
             self.requests.rejected += 1;
         }
-        for status in &answer.statuses {
-            let rule = (domain.to_owned(), status.rule.to_owned());
+        for limit in &answer.limits {
+            let rule = (domain.to_owned(), limit.rule.to_owned());
             let counts = self.rules.entry(rule).or_default();
-            match status.result(answer.allowed) {
+            match limit.result(answer.allowed) {
                 LimitResult::Allowed => counts.allowed += 1,
                 LimitResult::Rejected => counts.rejected += 1,
                 LimitResult::ShadowRejected => counts.shadow_rejected += 1,

@@ -13,7 +13,8 @@ use super::fields::{Fields, Reported, Subject, kind};
 use super::path::Step;
 use super::yaml::{Content, Node};
 use super::{limit, metadata, path};
-use crate::rules::rule::{Kind, Role, Rule};
+use crate::decision::Enforcement;
+use crate::rules::rule::{Kind, Rule};
 use crate::rules::tree::{Level, Pattern};
 use crate::rules::wildcard::{Covered, Refused, Unfit, WILDCARD_BYTES_MAX, WILDCARDS_MAX};
 use crate::rules::{LEVELS_MAX, Switches};
@@ -92,7 +93,7 @@ impl Tree {
         for finished in finished {
             match finished {
                 Ok(covered) => covered.iter().for_each(|covered| self.warn_of(covered, errors)),
-                Err(Unfit { rule, why }) => self.tell(rule, errors, |report, at, subject| {
+                Err(Unfit { rule, why }) => self.report_at(rule, errors, |report, at, subject| {
                     report.add(at, format!("{subject}{why}; use exact values"));
                 }),
             }
@@ -100,7 +101,7 @@ impl Tree {
     }
 
     fn warn_of(&self, covered: &Covered, errors: &mut LoadErrors) {
-        self.tell(covered.rule, errors, |report, at, subject| {
+        self.report_at(covered.rule, errors, |report, at, subject| {
             let place = self.place_of(covered.by, report.file);
             let message =
                 format!("this rule is never used: the wildcard {place} matches all its values");
@@ -109,15 +110,15 @@ impl Tree {
     }
 
     /// Reports a mistake or warning at the position of a rule.
-    fn tell(
+    fn report_at(
         &self,
         rule: usize,
         errors: &mut LoadErrors,
-        tell: impl FnOnce(&mut Report<'_>, Position, Subject<'_>),
+        write: impl FnOnce(&mut Report<'_>, Position, Subject<'_>),
     ) {
         if let (Some(rule), Some(location)) = (self.rules.get(rule), self.locations.get(rule)) {
             let mut report = Report { file: &location.file, errors };
-            tell(&mut report, location.at, Subject::Descriptor(rule.path()));
+            write(&mut report, location.at, Subject::Descriptor(rule.path()));
         }
     }
 
@@ -235,7 +236,7 @@ impl Reader<'_, '_, '_> {
         Rule {
             path: own.path.into(),
             kind,
-            role: self.role(fields),
+            enforcement: self.enforcement(fields),
             shared: path::shared(own.steps),
             segments: path::segments(own.steps, detailed),
             hashes: path::hashes(own.steps),
@@ -245,14 +246,18 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    fn role(&mut self, fields: &Fields<'_, '_>) -> Role {
+    fn enforcement(&mut self, fields: &Fields<'_, '_>) -> Enforcement {
         let shadow = self.flag(fields, "shadow_mode");
         let quota = self.flag(fields, "quota_mode");
         if shadow && quota {
             let message = "quota_mode does nothing beside shadow_mode";
             self.report.warn(fields.at("quota_mode"), format!("{}{message}", fields.subject));
         }
-        self.switches.role(shadow, quota)
+        self.switches.enforcement(match (shadow, quota) {
+            (true, _) => Enforcement::Shadow,
+            (false, true) => Enforcement::Quota,
+            (false, false) => Enforcement::Enforced,
+        })
     }
 
     fn flag(&mut self, fields: &Fields<'_, '_>, name: &str) -> bool {

@@ -31,6 +31,12 @@ pub(super) struct Reported;
 /// The value of a field; `None` if it is not given.
 pub(super) type Given<T> = Result<Option<T>, Reported>;
 
+/// A type of plain scalars, which are written without quotes.
+struct Plain<T> {
+    type_name: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+}
+
 /// The fields of one mapping.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'n, 'a> {
@@ -124,7 +130,7 @@ impl<'n, 'a> Fields<'n, 'a> {
 
     /// An integer that fits 64 bits.
     pub(super) fn whole(&self, name: &str, report: &mut Report<'_>) -> Given<u64> {
-        self.plain(name, ("a whole number", whole), report)
+        self.plain(name, &Plain { type_name: "a whole number", parse: whole }, report)
     }
 
     /// True or false. Null, which envoyproxy/ratelimit reads as false, counts as not given.
@@ -134,20 +140,16 @@ impl<'n, 'a> Fields<'n, 'a> {
             report.warn(self.at(name), message);
             return Ok(None);
         }
-        self.plain(name, ("true or false", flag), report)
+        self.plain(name, &Plain { type_name: "true or false", parse: flag }, report)
     }
 
     /// A value of a type that is never quoted.
-    fn plain<T>(
-        &self,
-        name: &str,
-        (type_name, read): (&str, impl Fn(&str) -> Result<T, String>),
-        report: &mut Report<'_>,
-    ) -> Given<T> {
+    fn plain<T>(&self, name: &str, plain: &Plain<T>, report: &mut Report<'_>) -> Given<T> {
+        let type_name = plain.type_name;
         let Some(scalar) = self.scalar(name, type_name, report)? else {
             return Ok(None);
         };
-        let message = match read(&scalar.text) {
+        let message = match (plain.parse)(&scalar.text) {
             _ if scalar.is_null() => format!("{name} is empty; it must be {type_name}"),
             Ok(value) if scalar.plain => return Ok(Some(value)),
             Ok(_) => format!("{name} {} is text; write it without quotes", quoted(&scalar.text)),

@@ -2,7 +2,7 @@
 
 use crate::algorithm::State;
 use crate::decide::{CounterRequest, Mode};
-use crate::decision::Enforcement;
+use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::Key;
 use crate::limit::Limit;
 
@@ -27,7 +27,7 @@ struct GivenBack {
 
 /// Hits of one counter that the store is to be charged, or to give back.
 #[derive(Clone, Debug)]
-pub struct Charge {
+pub struct Reconciliation {
     counter: CounterRequest,
     amount: Amount,
 }
@@ -43,8 +43,8 @@ impl Noted {
         Self { counter: counter.clone(), taken: 0, given_back: GivenBack::default() }
     }
 
-    pub(super) fn of_charge(charge: &Charge) -> Self {
-        Self::of(&charge.counter)
+    pub(super) fn of_reconciliation(reconciliation: &Reconciliation) -> Self {
+        Self::of(&reconciliation.counter)
     }
 
     /// Notes hits that were admitted.
@@ -63,7 +63,7 @@ impl Noted {
     }
 
     /// What the store is to do at `now_ms`, while so many of the counter's hits count here.
-    pub(super) fn charge(self, counting: u64, now_ms: u64) -> Option<Charge> {
+    pub(super) fn into_reconciliation(self, counting: u64, now_ms: u64) -> Option<Reconciliation> {
         let taken = self.taken.min(counting);
         let given_back = self.given_back.unless_void(now_ms);
         let amount = match taken.checked_sub(given_back.hits) {
@@ -71,12 +71,12 @@ impl Noted {
             Some(more) => Amount::Taken(more),
             None => Amount::GivenBack(GivenBack { hits: given_back.hits - taken, ..given_back }),
         };
-        Some(Charge { counter: self.counter, amount })
+        Some(Reconciliation { counter: self.counter, amount })
     }
 
     /// Notes again what the store could not be told.
-    pub(super) fn put_back(&mut self, charge: &Charge, now_ms: u64) {
-        match charge.amount {
+    pub(super) fn put_back(&mut self, reconciliation: &Reconciliation, now_ms: u64) {
+        match reconciliation.amount {
             Amount::Taken(hits) => self.take(hits),
             Amount::GivenBack(hits) => self.given_back = self.given_back.and(hits, now_ms),
         }
@@ -108,7 +108,7 @@ impl GivenBack {
     }
 }
 
-impl Charge {
+impl Reconciliation {
     /// Names the counter.
     pub(super) const fn key(&self) -> &Key {
         &self.counter.key
@@ -134,6 +134,7 @@ impl Charge {
             Amount::GivenBack(_) => (self.counter.limit, Mode::Refund),
         };
         let (hits, key) = (self.hits(), self.counter.key.clone());
-        CounterRequest { limit, hits, mode, enforcement: Enforcement::Shadow, key }
+        let (enforcement, quota_group) = (Enforcement::Shadow, QuotaGroup::default());
+        CounterRequest { limit, hits, mode, enforcement, quota_group, key }
     }
 }

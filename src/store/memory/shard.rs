@@ -198,32 +198,33 @@ impl Shard {
         found.map_or(&State::Fresh, |index| &self.slots[index].state)
     }
 
-    /// Runs `settle`, which moves nothing, on the state of a counter.
+    /// Runs `apply`, which moves nothing, on the state of a counter.
     pub(super) fn read(
         &mut self,
         found: Option<u32>,
-        settle: impl FnOnce(&mut State) -> Status,
+        apply: impl FnOnce(&mut State) -> Status,
     ) -> Status {
         match found {
             Some(index) => {
                 let slot = &mut self.slots[index];
                 slot.times.set_used(self.turn);
-                settle(&mut slot.state)
+                apply(&mut slot.state)
             }
-            None => settle(&mut State::Fresh),
+            None => apply(&mut State::Fresh),
         }
     }
 
-    /// Runs `settle` on the state of the ask's counter, and keeps what it leaves.
+    /// Runs `apply` on the state of the ask's counter, and keeps what it leaves.
     pub(super) fn update(
         &mut self,
-        (counter, found): (&CounterRequest, Option<u32>),
+        counter: &CounterRequest,
+        found: Option<u32>,
         now_ms: u64,
-        settle: impl FnOnce(&mut State) -> Status,
+        apply: impl FnOnce(&mut State) -> Status,
     ) -> Status {
         let Some(index) = found else {
             let mut state = State::Fresh;
-            let status = settle(&mut state);
+            let status = apply(&mut state);
             if state != State::Fresh {
                 let idle_ms = idle_ms(counter, &state, now_ms);
                 self.insert(&counter.key, state, idle_ms);
@@ -231,7 +232,7 @@ impl Shard {
             return status;
         };
         let slot = &mut self.slots[index];
-        let status = settle(&mut slot.state);
+        let status = apply(&mut slot.state);
         if slot.is_free() {
             self.remove(index);
         } else {
@@ -386,14 +387,15 @@ const fn lower(hash: u128) -> u64 {
 mod tests {
     use super::*;
     use crate::decide::{Mode, Outcome};
-    use crate::decision::Enforcement;
+    use crate::decision::{Enforcement, QuotaGroup};
     use crate::limit::{Limit, LimitSpec};
 
     fn counter(mode: Mode) -> CounterRequest {
         let spec = LimitSpec { hits: 5, period_ms: 3_600_000, ..LimitSpec::default() };
         let limit = Limit::new(&spec).unwrap();
         let key = Key::of_bytes(&b"counter"[..]);
-        CounterRequest { key, limit, hits: 1, mode, enforcement: Enforcement::Enforced }
+        let (enforcement, quota_group) = (Enforcement::Enforced, QuotaGroup::default());
+        CounterRequest { key, limit, hits: 1, mode, enforcement, quota_group }
     }
 
     #[test]
@@ -404,8 +406,8 @@ mod tests {
             .chain([counter(Mode::Take), counter(Mode::Refund)].iter().cycle().take(10_000))
         {
             let found = shard.find(&counter.key);
-            shard.update((counter, found), 1_000, |state| {
-                counter.settle(state, 1_000, true, Outcome::default())
+            shard.update(counter, found, 1_000, |state| {
+                counter.apply(state, 1_000, true, Outcome::default())
             });
         }
         assert_eq!(shard.len(), 1);

@@ -109,7 +109,7 @@ impl Cluster {
     }
 
     /// Decides a request whose keys are all of one slot, wherever that is meanwhile.
-    pub(super) async fn decide(
+    pub(super) async fn follow_redirects(
         &self,
         slot: u16,
         counters: Arc<Vec<CounterRequest>>,
@@ -121,7 +121,7 @@ impl Cluster {
         loop {
             let batch_key = BatchKey { slot, asking: asked.is_some() };
             let node = asked.take().map_or_else(|| self.master(slot), Ok)?;
-            let decided = node.decide(batch_key, Arc::clone(&counters), context.clone());
+            let decided = node.enqueue(batch_key, Arc::clone(&counters), context.clone());
             let decided = if is_first {
                 decided.await
             } else {

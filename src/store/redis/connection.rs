@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// The server decides: should it become a replica, it is left at once.
-    pub(super) fn decides(&self) {
+    pub(super) fn reset_backoff(&self) {
         self.reconnects.reset();
     }
 
@@ -157,13 +157,13 @@ impl Connection {
 
     /// Runs the script, and loads it where the server does not have it.
     /// `asking` tells a cluster's node that the slot's former server sent us.
-    pub(super) async fn run(&self, call: Call, asking: bool) -> Result<Bytes, StoreError> {
+    pub(super) async fn call_script(&self, call: Call, asking: bool) -> Result<Bytes, StoreError> {
         let run = async {
             let mut loads = 0;
             loop {
                 let call = call.clone();
                 let reply =
-                    if asking { self.counter(call).await } else { self.evalsha(call).await };
+                    if asking { self.evalsha_asking(call).await } else { self.evalsha(call).await };
                 match reply.map_err(|error| run_error(&error)) {
                     Err(error) if error.code() == Some(&Code::NoScript) && loads < LOADS_MAX => {
                         // Nothing ran, so an error of the load took nothing.
@@ -226,7 +226,7 @@ impl Connection {
     }
 
     /// ASKING and the script in one pipeline: what is between them would end the permission.
-    async fn counter(&self, call: Call) -> Result<Bytes, Error> {
+    async fn evalsha_asking(&self, call: Call) -> Result<Bytes, Error> {
         let hash = self.script.sha1().clone();
         let pipeline = self.client.pipeline();
         let asking = CustomCommand::new_static("ASKING", ClusterHash::Random, false);

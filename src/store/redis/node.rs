@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use super::connection::Connection;
 use super::outage::Findings;
 use super::probe::probe;
-use super::queue::{BatchKey, Queue, QueuedRequest};
+use super::queue::{BatchKey, NewRequest, Queue, QueuedRequest};
 use super::shared::Shared;
 use super::slot::slot;
 use super::wire;
@@ -101,7 +101,7 @@ impl Node {
     }
 
     /// Decides a request in the next run.
-    pub(super) async fn decide(
+    pub(super) async fn enqueue(
         self: &Arc<Self>,
         batch_key: BatchKey,
         counters: Arc<Vec<CounterRequest>>,
@@ -113,10 +113,11 @@ impl Node {
         if self.is_down() || self.is_retired() {
             return Err(self.known_down());
         }
-        let enqueued =
-            self.queue.push(batch_key, (counters, context), uptime_us() + self.timeout_us);
+        let deadline_us = uptime_us() + self.timeout_us;
+        let request = NewRequest { counters, context, deadline_us };
+        let enqueued = self.queue.push(batch_key, request);
         if enqueued.run {
-            tokio::spawn(Arc::clone(self).run_all(batch_key));
+            tokio::spawn(Arc::clone(self).drain(batch_key));
         }
         if let Some(alarm_us) = enqueued.alarm_us {
             tokio::spawn(Arc::clone(self).watch(alarm_us));
@@ -159,7 +160,7 @@ impl Node {
     }
 
     /// Decides requests in one run, now.
-    pub(super) async fn decide_all<'a, R>(
+    pub(super) async fn run_now<'a, R>(
         &self,
         requests: R,
         at_ms: Option<u64>,
@@ -167,10 +168,10 @@ impl Node {
     where
         R: Iterator<Item = &'a [CounterRequest]> + Clone,
     {
-        self.decide_run(requests, at_ms, false).await
+        self.round_trip(requests, at_ms, false).await
     }
 
-    async fn decide_run<'a, R>(
+    async fn round_trip<'a, R>(
         &self,
         requests: R,
         at_ms: Option<u64>,
@@ -181,7 +182,7 @@ impl Node {
     {
         let call = wire::Call::of(requests.clone(), at_ms);
         let watch = Stopwatch::start();
-        let reply = self.connection.run(call, asking).await;
+        let reply = self.connection.call_script(call, asking).await;
         self.shared.metrics.evalsha_seconds.record(watch.elapsed());
         let reply = reply.map_err(|error| self.noted(error))?;
         let decisions: Vec<_> = wire::decisions(requests.clone(), &reply)?.collect();
@@ -248,12 +249,12 @@ impl Node {
     }
 
     /// Run after run, until nobody waits.
-    async fn run_all(self: Arc<Self>, batch_key: BatchKey) {
+    async fn drain(self: Arc<Self>, batch_key: BatchKey) {
         // Those who wait meanwhile may be over: they are asked for once there is a connection.
         loop {
             self.connection.ready().await;
             let Some(run) = self.queue.next_run(batch_key) else { return };
-            self.run(run, batch_key.asking).await;
+            self.send(run, batch_key.asking).await;
         }
     }
 
@@ -275,31 +276,31 @@ impl Node {
 
     /// Sends a run, and where only some of its requests may be the cause of its error, each of them
     /// alone.
-    async fn run(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
-        let decided = self.decide_waiting(&run, asking).await;
+    async fn send(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
+        let decided = self.execute(&run, asking).await;
         match &decided {
             Err(error) if run.len() > 1 && error.may_concern_one_request() => {
-                self.run_each_alone(run, asking).await;
+                self.send_separately(run, asking).await;
             }
             _ => self.conclude(&run, decided),
         }
     }
 
     /// Sends those requests of a run that still wait for an answer in runs of their own, all at once.
-    async fn run_each_alone(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
+    async fn send_separately(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let mut runs = JoinSet::new();
         for waiting in self.queue.still_awaited(run) {
             let node = Arc::clone(self);
             runs.spawn(async move {
                 let run = [waiting];
-                let decided = node.decide_waiting(&run, asking).await;
+                let decided = node.execute(&run, asking).await;
                 node.conclude(&run, decided);
             });
         }
         while runs.join_next().await.is_some() {}
     }
 
-    async fn decide_waiting(
+    async fn execute(
         &self,
         run: &[QueuedRequest],
         asking: bool,
@@ -309,7 +310,7 @@ impl Node {
         let requests = run.iter().map(|waiting| &waiting.counters[..]);
         let requests_count = u32::try_from(run.len()).unwrap_or(u32::MAX);
         self.shared.metrics.run_requests.record(f64::from(requests_count));
-        let decided = self.decide_run(requests, at_ms, asking).await;
+        let decided = self.round_trip(requests, at_ms, asking).await;
         trace(run, sent_us, decided.as_ref().err());
         match decided {
             Err(error) if error.code() == Some(&Code::WrongType) && writes_midway(run) => {
@@ -355,7 +356,7 @@ impl Node {
     /// Notes that the server decides, or that nobody asks it any more.
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
-            self.connection.decides();
+            self.connection.reset_backoff();
             self.shared.outages.ended(&self.shared.metrics);
         }
     }
@@ -376,7 +377,7 @@ impl Node {
         let probe = [self.probe.lock().clone()];
         let probed = async {
             self.connection.ready().await;
-            self.decide_all(std::iter::once(&probe[..]), None).await
+            self.run_now(std::iter::once(&probe[..]), None).await
         };
         match timeout(deadline, Box::pin(probed)).await {
             Ok(Ok(_decisions)) => Ok(()),

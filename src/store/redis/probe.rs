@@ -1,7 +1,7 @@
 //! The request that shows whether a server decides again.
 
 use crate::decide::{CounterRequest, Mode};
-use crate::decision::Enforcement;
+use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::{Key, KeyFormat, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::{Limit, LimitSpec};
 
@@ -20,5 +20,6 @@ pub(super) fn probe(number: u32) -> Result<CounterRequest, String> {
         tail: &KeySuffix::of(&limit, 0),
     };
     let (key, enforcement) = (Key::of(&key_parts), Enforcement::Shadow);
-    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement })
+    let quota_group = QuotaGroup::default();
+    Ok(CounterRequest { key, limit, hits: 1, mode: Mode::Take, enforcement, quota_group })
 }

@@ -44,6 +44,14 @@ pub(super) struct BatchKey {
 /// What comes of a request.
 pub(super) type Answer = Result<Decision, StoreError>;
 
+/// A request to add to the queue.
+pub(super) struct NewRequest {
+    pub(super) counters: Arc<Vec<CounterRequest>>,
+    pub(super) context: DecideContext,
+    /// Microseconds of the process's clock, as [`uptime_us`](crate::clock::uptime_us).
+    pub(super) deadline_us: u64,
+}
+
 /// A request that waits to be sent.
 pub(super) struct QueuedRequest {
     /// Its number.
@@ -108,21 +116,17 @@ impl Queue {
         Self { inner: Mutex::default(), requests_max }
     }
 
-    /// Adds a request, which is over at `deadline_us`: not before those that were added earlier.
-    pub(super) fn push(
-        &self,
-        batch_key: BatchKey,
-        (counters, context): (Arc<Vec<CounterRequest>>, DecideContext),
-        deadline_us: u64,
-    ) -> Enqueued {
+    /// Adds a request. Its deadline must not be before those of earlier ones.
+    pub(super) fn push(&self, batch_key: BatchKey, request: NewRequest) -> Enqueued {
+        let NewRequest { counters, context, deadline_us } = request;
         let (sender, answer) = oneshot::channel();
         let mut inner = self.inner.lock();
         let id = inner.first_id + inner.open.len() as u64;
         inner.open.push_back(PendingReply { deadline_us, sent: false, answer: Some(sender) });
-        let batch_key = inner.batches.entry(batch_key).or_default();
-        batch_key.waiting.push_back(QueuedRequest { id, counters, context });
-        let run = batch_key.runs < RUNS_MAX;
-        batch_key.runs += usize::from(run);
+        let pending = inner.batches.entry(batch_key).or_default();
+        pending.waiting.push_back(QueuedRequest { id, counters, context });
+        let run = pending.runs < RUNS_MAX;
+        pending.runs += usize::from(run);
         let alarm_us = (!inner.alarm).then_some(deadline_us);
         inner.alarm = true;
         Enqueued { run, alarm_us, answer }
@@ -256,7 +260,12 @@ mod tests {
     }
 
     fn push(queue: &Queue) -> Enqueued {
-        queue.push(BatchKey::default(), (Arc::default(), DecideContext::now()), DEADLINE_US)
+        push_until(queue, DEADLINE_US)
+    }
+
+    fn push_until(queue: &Queue, deadline_us: u64) -> Enqueued {
+        let (counters, context) = (Arc::default(), DecideContext::now());
+        queue.push(BatchKey::default(), NewRequest { counters, context, deadline_us })
     }
 
     fn error_at_the_deadline(queue: &Queue) -> Option<&'static str> {
@@ -292,11 +301,7 @@ mod tests {
     #[test]
     fn a_request_that_expired_was_answered_or_given_up_is_not_sent_again() {
         let queue = Queue::new(64);
-        let early = queue.push(
-            BatchKey::default(),
-            (Arc::default(), DecideContext::now()),
-            DEADLINE_US - 1,
-        );
+        let early = push_until(&queue, DEADLINE_US - 1);
         let [gone, answered, last] = [(); 3].map(|()| push(&queue));
         let run = queue.next_run(BatchKey::default()).unwrap();
         drop(gone.answer);

@@ -30,13 +30,13 @@ pub(super) struct ShardRequest {
 
 /// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
 /// waits for it.
-pub(super) async fn decide(
+pub(super) async fn scatter(
     shards: Vec<ShardRequest>,
     context: DecideContext,
 ) -> Result<Decision, StoreError> {
     let start_us = uptime_us();
     let (shards, refunds) = split_refunds(shards);
-    let decided = on_all(shards.iter().map(ShardRequest::request), &context).await;
+    let decided = dispatch_all(shards.iter().map(ShardRequest::request), &context).await;
     let outcome = outcome(&shards, &decided, &refunds);
     // A replay's clock stands still.
     let late_us = |shard: &ShardRequest| match context.at_ms {
@@ -52,29 +52,30 @@ pub(super) async fn decide(
         .collect();
     let undos_count = undos.len();
     let is_decided = decided.iter().all(Result::is_ok);
-    let refunds = refunds.into_iter().filter(|_| is_decided).map(|shard| shard.settled(outcome));
-    let settling: Vec<ShardRequest> = undos.into_iter().chain(refunds).collect();
-    let settled = on_all(settling.iter().map(ShardRequest::request), &context).await;
-    let (undone, refunded) = settled.split_at(undos_count);
+    let refunds =
+        refunds.into_iter().filter(|_| is_decided).map(|shard| shard.into_decided(outcome));
+    let corrections: Vec<ShardRequest> = undos.into_iter().chain(refunds).collect();
+    let corrected = dispatch_all(corrections.iter().map(ShardRequest::request), &context).await;
+    let (undone, refunded) = corrected.split_at(undos_count);
     if let Some(error) = failure(&decided, undone, refunded, outcome) {
         return Err(error);
     }
 
     let count =
-        shards.iter().chain(&settling[undos_count..]).map(|shard| shard.counters.len()).sum();
+        shards.iter().chain(&corrections[undos_count..]).map(|shard| shard.counters.len()).sum();
     let mut statuses = vec![Status::UNKNOWN; count];
-    tell(&mut statuses, shards.iter().zip(decided), |_, status| status);
+    merge(&mut statuses, shards.iter().zip(decided), |_, status| status);
     // An undo that fails leaves hits taken: the rejection stands all the same.
-    tell(&mut statuses, settling.iter().zip(settled), |before, settled| {
-        let Status { remaining, reset_after_ms, .. } = settled;
+    merge(&mut statuses, corrections.iter().zip(corrected), |before, after| {
+        let Status { remaining, reset_after_ms, .. } = after;
         Status { remaining, reset_after_ms, ..before }
     });
     // The wait that was told of debt is too long where the debt was given back.
     let is_rejected = |at: usize| !statuses[at].within_limit;
-    let looks = settling[..undos_count].iter().filter_map(|undo| undo.looked_at(is_rejected));
-    let looks: Vec<ShardRequest> = looks.collect();
-    let looked = on_all(looks.iter().map(ShardRequest::request), &context).await;
-    tell(&mut statuses, looks.iter().zip(looked), |before, now| Status {
+    let peeks = corrections[..undos_count].iter().filter_map(|undo| undo.peeks_at(is_rejected));
+    let peeks: Vec<ShardRequest> = peeks.collect();
+    let peeked = dispatch_all(peeks.iter().map(ShardRequest::request), &context).await;
+    merge(&mut statuses, peeks.iter().zip(peeked), |before, now| Status {
         retry_after_ms: now.retry_after_ms,
         ..before
     });
@@ -106,7 +107,7 @@ fn outcome(
 }
 
 /// Puts what parts were answered in its place: of the status there, and the one that came.
-fn tell<'a>(
+fn merge<'a>(
     statuses: &mut [Status],
     answers: impl Iterator<Item = (&'a ShardRequest, Result<Decision, StoreError>)>,
     join: impl Fn(Status, Status) -> Status,
@@ -174,7 +175,7 @@ impl ShardRequest {
     }
 
     /// Refunds as the request's outcome has them: what is not given back is only looked at.
-    fn settled(self, outcome: Outcome) -> Self {
+    fn into_decided(self, outcome: Outcome) -> Self {
         let is_kept = |counter: &CounterRequest| counter.hits > 0 && !outcome.moves(counter, true);
         // One of 0 hits stays a refund: a read of a full counter would reject the others here.
         let mode =
@@ -187,7 +188,7 @@ impl ShardRequest {
     }
 
     /// Reads of the asks at some positions, if there are any.
-    fn looked_at(&self, wanted: impl Fn(usize) -> bool) -> Option<Self> {
+    fn peeks_at(&self, wanted: impl Fn(usize) -> bool) -> Option<Self> {
         let both = self.counters.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
         self.further(
             both.map(|(counter, at)| (CounterRequest { mode: Mode::Peek, ..counter.clone() }, *at)),
@@ -201,13 +202,12 @@ impl ShardRequest {
     /// What its server is asked: quotas reject together with those of other parts, so that none
     /// does there.
     fn sent(&self) -> Arc<Vec<CounterRequest>> {
-        let is_quota =
-            |counter: &CounterRequest| matches!(counter.enforcement, Enforcement::Quota(_));
+        let is_quota = |counter: &CounterRequest| counter.enforcement == Enforcement::Quota;
         if !self.counters.iter().any(is_quota) {
             return Arc::clone(&self.counters);
         }
         let enforcement = |counter: &CounterRequest| match counter.enforcement {
-            Enforcement::Quota(_) => Enforcement::Shadow,
+            Enforcement::Quota => Enforcement::Shadow,
             own @ (Enforcement::Enforced | Enforcement::Shadow) => own,
         };
         Arc::new(
@@ -242,14 +242,14 @@ fn undo(
 }
 
 /// Asks servers at once; the decisions are in the requests' order.
-pub(super) async fn on_all(
+pub(super) async fn dispatch_all(
     requests: impl Iterator<Item = (Target, Arc<Vec<CounterRequest>>)>,
     context: &DecideContext,
 ) -> Vec<Result<Decision, StoreError>> {
     let mut running = JoinSet::new();
     for (at, (target, counters)) in requests.enumerate() {
         let context = context.clone();
-        running.spawn(async move { (at, target.decide(counters, context).await) });
+        running.spawn(async move { (at, target.dispatch(counters, context).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())
         .map(|_| Err(StoreError::Lost("the run was given up".to_owned())))

@@ -46,14 +46,14 @@ impl Target {
         }
     }
 
-    pub(super) async fn decide(
+    pub(super) async fn dispatch(
         &self,
         counters: Arc<Vec<CounterRequest>>,
         context: DecideContext,
     ) -> Result<Decision, StoreError> {
         match self {
-            Self::Node(node) => node.decide(BatchKey::default(), counters, context).await,
-            Self::Slot(cluster, slot) => cluster.decide(*slot, counters, context).await,
+            Self::Node(node) => node.enqueue(BatchKey::default(), counters, context).await,
+            Self::Slot(cluster, slot) => cluster.follow_redirects(*slot, counters, context).await,
         }
     }
 }

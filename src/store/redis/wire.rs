@@ -184,8 +184,10 @@ const fn bucket_of(hash: u128) -> usize {
 }
 
 fn is_alike(known: &CounterRequest, counter: &CounterRequest) -> bool {
-    (known.hits, known.mode, known.enforcement) == (counter.hits, counter.mode, counter.enforcement)
-        && known.limit == counter.limit
+    let own = |counter: &CounterRequest| {
+        (counter.hits, counter.mode, counter.enforcement, counter.quota_group)
+    };
+    own(known) == own(counter) && known.limit == counter.limit
 }
 
 fn decimal(number: Option<impl std::fmt::Display>) -> Bytes {
@@ -224,8 +226,8 @@ fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
     let role = match counter.enforcement {
         Enforcement::Enforced => 0,
         Enforcement::Shadow => 1,
-        // Below QUOTA_GROUPS_MAX, so it fits.
-        Enforcement::Quota(group) => group.saturating_add(2),
+        // Below QuotaGroup::MAX, so it fits.
+        Enforcement::Quota => counter.quota_group.number().saturating_add(2),
     };
     let excess = match counter.limit.excess() {
         Excess::Refused => 0,

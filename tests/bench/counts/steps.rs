@@ -197,7 +197,7 @@ fn decide(algorithm: &str) -> Call {
     Box::new(move |at| {
         now_ms += 1;
         clock.set(now_ms);
-        drop(black_box(store.decide(&counter_requests[at % REQUESTS], None)));
+        drop(black_box(store.transact(&counter_requests[at % REQUESTS], None)));
     })
 }
 
@@ -300,7 +300,7 @@ fn of_service(limit: &str, messages: Vec<Vec<u8>>, dialect: Dialect) -> Call {
         now_ms += 1;
         clock.set(now_ms);
         let request = (dialect.read)(&messages[at % REQUESTS], &bounds);
-        let answer = ready(service.answer(request, DecideContext::now(), dialect.write));
+        let answer = ready(service.process(request, DecideContext::now(), dialect.write));
         drop(black_box(answer.unwrap()));
     })
 }

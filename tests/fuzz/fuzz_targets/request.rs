@@ -45,7 +45,7 @@ static STORE: LazyLock<MemoryStore> =
 fn decide(request: &Request) {
     let Some(domain) = RULES.domain(request.domain()) else { return };
     if let Ok(plan) = Plan::of(request, domain, &HEAD) {
-        let decision = STORE.decide(&plan.counters, None);
+        let decision = STORE.transact(&plan.counters, None);
         assert_eq!(decision.statuses.len(), plan.counters.len());
     }
 }

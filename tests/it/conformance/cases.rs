@@ -5,6 +5,7 @@ use tidegate::decision::{Enforcement, Source};
 use tidegate::limit::Algorithm;
 
 use super::{Case, FOREVER_MS, Subject};
+use crate::counters::in_quota_group;
 
 /// Runs all of them.
 pub async fn check_all<'a>(case: impl Fn(&str) -> Case<'a>) {
@@ -130,8 +131,8 @@ async fn quotas(case: &Case<'_>) {
     let limits = [case.limit(1), case.limit(2)];
     let quotas = || {
         [0, 1].map(|group| {
-            let take = case.take(&format!("{group}"), &limits[usize::from(group)], 1);
-            CounterRequest { enforcement: Enforcement::Quota(group), ..take }
+            let take = case.take(&format!("{group}"), &limits[group], 1);
+            in_quota_group(group, take)
         })
     };
     for (allowed, within, remaining) in [

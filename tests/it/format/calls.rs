@@ -11,7 +11,7 @@ use tidegate::store::redis::wire::Call;
 
 use super::formats;
 use super::recorded::{self, Script, bytes, hex};
-use crate::counters::{checked, limit, peek, refund, take};
+use crate::counters::{checked, in_quota_group, limit, peek, refund, take};
 use crate::support::servers::{RedisServer, Version};
 
 /// A moment in 2023.
@@ -44,8 +44,8 @@ fn requests() -> Vec<Vec<CounterRequest>> {
         all.to_vec(),
         vec![
             enforced_as(Enforcement::Shadow, hits(100, take("weighted", &weighted))),
-            enforced_as(Enforcement::Quota(0), hits(3, take("overdraft", &overdraft))),
-            enforced_as(Enforcement::Quota(1), peek("fixed_window", &of(Algorithm::FixedWindow))),
+            in_quota_group(0, hits(3, take("overdraft", &overdraft))),
+            in_quota_group(1, peek("fixed_window", &of(Algorithm::FixedWindow))),
             hits(0, take("sliding_window_log", &log)),
         ],
         vec![

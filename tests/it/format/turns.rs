@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tidegate::clock::FakeClock;
 use tidegate::decide::{CounterRequest, Mode};
-use tidegate::decision::{Decision, Enforcement};
+use tidegate::decision::{Decision, Enforcement, QuotaGroup};
 use tidegate::limit::{Algorithm, LimitSpec};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::SCRIPT;
@@ -77,7 +77,7 @@ impl Turns {
     ) -> Result<Vec<Decision>, String> {
         let script = if is_old { &mut self.old } else { &mut self.todays };
         let decided = script.decide(run, now_ms);
-        let expected = run.iter().map(|request| self.memory.decide(request, Some(now_ms)));
+        let expected = run.iter().map(|request| self.memory.transact(request, Some(now_ms)));
         let expected: Vec<Decision> = expected.collect();
         let builds = if is_old { "the old build" } else { "today's build" };
         if decided != expected {
@@ -179,12 +179,13 @@ fn draw_request(random: &mut Random, counter: &Counter) -> CounterRequest {
         8 => random.within(1..=limit.capacity().max(1)),
         _ => limit.capacity() + 1,
     };
-    let enforcement = match random.within(0..=19) {
-        0..=1 => Enforcement::Shadow,
-        2..=5 => Enforcement::Quota(u8::try_from(random.within(0..=2)).unwrap()),
-        _ => Enforcement::Enforced,
+    let (enforcement, quota_group) = match random.within(0..=19) {
+        0..=1 => (Enforcement::Shadow, 0),
+        2..=5 => (Enforcement::Quota, random.within(0..=2)),
+        _ => (Enforcement::Enforced, 0),
     };
-    CounterRequest { hits, mode, enforcement, ..take(&counter.name, &limit) }
+    let quota_group = QuotaGroup::new(usize::try_from(quota_group).unwrap()).unwrap();
+    CounterRequest { hits, mode, enforcement, quota_group, ..take(&counter.name, &limit) }
 }
 
 /// The next moment: often when something ends, and sometimes before the last one.

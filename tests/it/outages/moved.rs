@@ -26,7 +26,7 @@ fn hit() -> Vec<CounterRequest> {
 async fn decided(store: &Layered) -> Result<(), StoreError> {
     // A server known to be down is skipped at once; the probe that detects its return must run too.
     yield_now().await;
-    let decision = store.decide(hit(), OnStoreFailure::Error, DecideContext::now()).await;
+    let decision = store.transact(hit(), OnStoreFailure::Error, DecideContext::now()).await;
     decision.map(drop)
 }
 

@@ -79,9 +79,9 @@ pub async fn decide_at_once_on(
 ) -> Vec<Result<Decision, StoreError>> {
     let counter_request = |counter_requests| {
         let (store, context) = (Arc::clone(store), context.clone());
-        tokio::spawn(
-            async move { store.decide(counter_requests, OnStoreFailure::Error, context).await },
-        )
+        tokio::spawn(async move {
+            store.transact(counter_requests, OnStoreFailure::Error, context).await
+        })
     };
     let pending: Vec<_> = requests.into_iter().map(counter_request).collect();
     let mut decisions = Vec::new();
@@ -94,7 +94,7 @@ pub async fn decide_at_once_on(
 /// The store's decision, which must succeed.
 pub async fn decide(store: &Layered, counter_requests: &[CounterRequest]) -> Decision {
     store
-        .decide(counter_requests.to_vec(), OnStoreFailure::Error, DecideContext::now())
+        .transact(counter_requests.to_vec(), OnStoreFailure::Error, DecideContext::now())
         .await
         .unwrap()
 }
@@ -145,7 +145,7 @@ impl Subject {
 
     /// Decides now, or at a moment of a replay.
     pub async fn decide(&self, request: Vec<CounterRequest>, at_ms: Option<u64>) -> Decision {
-        self.store.decide(request, self.policy, self.context(at_ms)).await.unwrap()
+        self.store.transact(request, self.policy, self.context(at_ms)).await.unwrap()
     }
 
     /// Decides requests that come at once.
@@ -157,7 +157,7 @@ impl Subject {
         let decide = |request| {
             let (store, policy) = (Arc::clone(&self.store), self.policy);
             let context = self.context(at_ms);
-            tokio::spawn(async move { store.decide(request, policy, context).await })
+            tokio::spawn(async move { store.transact(request, policy, context).await })
         };
         let asked: Vec<_> = requests.into_iter().map(decide).collect();
         let mut decisions = Vec::new();

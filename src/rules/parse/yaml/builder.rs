@@ -59,8 +59,19 @@ struct Frame<'a> {
     at: Position,
     anchor: usize,
     nodes: Vec<Rc<Node<'a>>>,
-    /// For a mapping, keys and values alternate.
-    is_map: bool,
+    collection: Collection,
+}
+
+enum Collection {
+    List,
+    /// Keys and values alternate.
+    Map,
+}
+
+impl Frame<'_> {
+    const fn new(at: Position, anchor: usize, collection: Collection) -> Self {
+        Self { at, anchor, nodes: vec![], collection }
+    }
 }
 
 impl<'a> Builder<'a, '_, '_> {
@@ -71,8 +82,12 @@ impl<'a> Builder<'a, '_, '_> {
                 let plain = style == ScalarStyle::Plain && !self.is_text(tag.as_deref(), at);
                 self.push(Node::scalar(at, Scalar { text, plain }), anchor)
             }
-            Event::SequenceStart(_, anchor, tag) => self.open(at, anchor, false, tag.as_deref()),
-            Event::MappingStart(_, anchor, tag) => self.open(at, anchor, true, tag.as_deref()),
+            Event::SequenceStart(_, anchor, tag) => {
+                self.open(Frame::new(at, anchor, Collection::List), tag.as_deref())
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.open(Frame::new(at, anchor, Collection::Map), tag.as_deref())
+            }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Alias(anchor) => self.alias(at, anchor),
             Event::DocumentStart(..) if self.root.is_some() => {
@@ -95,18 +110,12 @@ impl<'a> Builder<'a, '_, '_> {
         text
     }
 
-    fn open(
-        &mut self,
-        at: Position,
-        anchor: usize,
-        is_map: bool,
-        tag: Option<&Tag>,
-    ) -> Result<(), Fatal> {
-        self.is_text(tag, at);
+    fn open(&mut self, frame: Frame<'a>, tag: Option<&Tag>) -> Result<(), Fatal> {
+        self.is_text(tag, frame.at);
         if self.frames.len() >= DEPTH_MAX {
-            return Err(too_deep(at));
+            return Err(too_deep(frame.at));
         }
-        self.frames.push(Frame { at, anchor, nodes: vec![], is_map });
+        self.frames.push(frame);
         Ok(())
     }
 
@@ -119,10 +128,9 @@ impl<'a> Builder<'a, '_, '_> {
             return Err(too_deep(frame.at));
         }
         let weight = frame.nodes.iter().fold(1, |sum: usize, node| sum.saturating_add(node.weight));
-        let content = if frame.is_map {
-            Content::Map(self.fields(frame.nodes))
-        } else {
-            Content::List(frame.nodes)
+        let content = match frame.collection {
+            Collection::Map => Content::Map(self.fields(frame.nodes)),
+            Collection::List => Content::List(frame.nodes),
         };
         self.push(Node { at: frame.at, content, weight, height }, frame.anchor)
     }
