@@ -1,134 +1,138 @@
 //! What each algorithm admits: pure integer arithmetic on a state and a moment.
 //!
-//! Nothing here reads a clock, waits or allocates beyond a state's own records; the same formulas
-//! stand in `lua/`, and a test runs both side by side and compares answers and stored bytes.
-//! Times are milliseconds since the epoch, and hits saturate at [`HITS_MAX`](crate::limit::HITS_MAX).
+//! Each file here has all that is special about an algorithm, or about a family that shares its
+//! arithmetic: its names, the check of a limit, and the operations on a state. This file lists them,
+//! `limit.rs` calls them through [`dispatch`], and no other code asks which algorithm a limit has.
 //!
-//! A state never runs before the moment of the last hit that it took: where the clock steps
-//! back, each algorithm reads its state at that moment instead.
+//! Nothing here reads a clock, waits or allocates, except for a state's own records. The same
+//! formulas are in `lua/`, and a test runs both side by side and compares answers and stored bytes.
+//! Times are milliseconds since the epoch, and hits saturate at `HITS_MAX`.
+//!
+//! A state never runs before the moment of the last hit that it took: if the clock steps back, each
+//! algorithm reads its state at that moment instead.
 
 mod bucket;
+mod cost;
 mod fixed_window;
+mod operations;
 mod record;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod state;
 
+pub use cost::RUN_COST_MAX;
+pub use operations::{KeyName, ScriptArguments};
 pub use record::Record;
-pub use sliding_window_log::Log;
+pub use sliding_window_counter::{SUB_WINDOWS_DEFAULT, SUB_WINDOWS_MAX};
+pub use sliding_window_log::{LOG_HITS_MAX, LOG_RECORDS_BOUNDED, log::Log};
 pub use state::{Debt, FORMAT, State, Water};
 
-use crate::limit::{Limit, Shape};
+use crate::limit_spec::{Algorithm, LimitError, LimitSpec};
+use bucket::Bucket;
+use fixed_window::FixedWindow;
+use operations::Declaration;
+pub(crate) use operations::Operations;
+use sliding_window_counter::SubWindows;
+use sliding_window_log::SlidingWindowLog;
 
-impl Limit {
-    /// Whether `hits` more fit at `now_ms`.
-    pub fn admits(&self, state: &State, now_ms: u64, hits: u64) -> bool {
-        hits <= self.remaining(state, now_ms)
-    }
+/// The arithmetic of a limit. Algorithms that share theirs share a variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Arithmetic {
+    FixedWindow(FixedWindow),
+    SlidingWindowLog(SlidingWindowLog),
+    SlidingWindowCounter(SubWindows),
+    Bucket(Bucket),
+}
 
-    /// Takes `hits`, whether they fit or not.
-    pub fn take(&self, state: &mut State, now_ms: u64, hits: u64) {
-        match self.shape() {
-            Shape::FixedWindow => fixed_window::take(self.period_ms(), state, now_ms, hits),
-            Shape::SlidingWindowLog => {
-                state.log_mut().take(self.period_ms(), now_ms, hits);
-            }
-            Shape::SlidingWindowCounter(windows) => {
-                windows.take(state.records_mut(), now_ms, hits);
-            }
-            Shape::Bucket(bucket) => bucket.take(state, now_ms, hits),
+/// Evaluates an expression with the value of whichever variant an [`Arithmetic`] is.
+macro_rules! dispatch {
+    ($arithmetic:expr, $one:ident => $result:expr) => {
+        match $arithmetic {
+            $crate::algorithm::Arithmetic::FixedWindow($one) => $result,
+            $crate::algorithm::Arithmetic::SlidingWindowLog($one) => $result,
+            $crate::algorithm::Arithmetic::SlidingWindowCounter($one) => $result,
+            $crate::algorithm::Arithmetic::Bucket($one) => $result,
         }
-    }
+    };
+}
+pub(crate) use dispatch;
 
-    /// Gives `hits` back, down to nothing used; a state with nothing used is fresh.
-    pub fn refund(&self, state: &mut State, now_ms: u64, hits: u64) {
-        if self.is_unused(state, now_ms) {
-            return;
-        }
-        match self.shape() {
-            Shape::FixedWindow => fixed_window::refund(state, hits),
-            Shape::SlidingWindowLog => state.log_mut().refund(self.period_ms(), now_ms, hits),
-            Shape::SlidingWindowCounter(windows) => {
-                windows.refund(state.records_mut(), now_ms, hits);
-            }
-            Shape::Bucket(bucket) => bucket.refund(state, now_ms, hits),
-        }
-        if self.is_unused(state, now_ms) {
-            *state = State::Fresh;
-        }
-    }
+impl Algorithm {
+    /// All algorithms, in the order in which messages list them.
+    pub const ALL: [Self; 6] = [
+        Self::FixedWindow,
+        Self::SlidingWindowLog,
+        Self::SlidingWindowCounter,
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::Gcra,
+    ];
 
-    /// Single hits that fit at `now_ms`.
-    pub fn remaining(&self, state: &State, now_ms: u64) -> u64 {
-        match self.shape() {
-            Shape::Bucket(bucket) => bucket.remaining(state, now_ms),
-            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::SlidingWindowCounter(_) => {
-                self.hits().saturating_sub(self.used_hits(state, now_ms))
-            }
-        }
-    }
-
-    /// Hits that count at `now_ms`; a started one of a bucket counts as whole.
-    pub fn used_hits(&self, state: &State, now_ms: u64) -> u64 {
-        match self.shape() {
-            Shape::FixedWindow => fixed_window::used(self.period_ms(), state.window(), now_ms),
-            Shape::SlidingWindowLog => {
-                state.log().map_or(0, |log| log.used(self.period_ms(), now_ms))
-            }
-            Shape::SlidingWindowCounter(windows) => windows.used(state.records(), now_ms),
-            Shape::Bucket(bucket) => bucket.used(state, now_ms),
+    const fn declaration(self) -> &'static Declaration {
+        match self {
+            Self::FixedWindow => &fixed_window::DECLARATION,
+            Self::SlidingWindowLog => &sliding_window_log::DECLARATION,
+            Self::SlidingWindowCounter => &sliding_window_counter::DECLARATION,
+            Self::TokenBucket => &bucket::TOKEN_BUCKET,
+            Self::LeakyBucket => &bucket::LEAKY_BUCKET,
+            Self::Gcra => &bucket::GCRA,
         }
     }
+}
 
-    /// Milliseconds from `now_ms` until all hits are free again; 0 where nothing is used, but for a
-    /// fixed window, which tells what is left of it.
-    pub fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
-        match self.shape() {
-            Shape::FixedWindow => {
-                fixed_window::reset_after_ms(self.period_ms(), state.window(), now_ms)
-            }
-            Shape::SlidingWindowLog => {
-                state.log().map_or(0, |log| log.reset_after_ms(self.period_ms(), now_ms))
-            }
-            Shape::SlidingWindowCounter(windows) => windows.reset_after_ms(state.records(), now_ms),
-            Shape::Bucket(bucket) => bucket.reset_after_ms(state, now_ms),
-        }
+impl Algorithm {
+    /// The name in limits files.
+    pub const fn name(self) -> &'static str {
+        self.declaration().name
     }
 
-    /// The smallest wait in milliseconds, at least 1, after which `hits` that do not fit at
-    /// `now_ms` would, if nothing else came; `None` where no wait suffices.
-    pub fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> Option<u64> {
-        if hits > self.capacity() {
-            return None;
+    /// The algorithm of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// The name in keys.
+    pub(crate) const fn key_name(self) -> &'static str {
+        self.declaration().key_name
+    }
+
+    /// Whether limits of this algorithm can have this field of
+    /// [`LimitSpec::OPTIONAL_FIELDS`].
+    pub fn has_field(self, field: &str) -> bool {
+        self.declaration().fields.contains(&field)
+    }
+
+    /// Checks that limits of this algorithm can have this optional field.
+    ///
+    /// # Errors
+    /// They cannot; the message names algorithms whose limits can.
+    pub fn check_field(self, field: &'static str) -> Result<(), LimitError> {
+        if self.has_field(field) {
+            return Ok(());
         }
-        Some(match self.shape() {
-            Shape::FixedWindow => {
-                fixed_window::reset_after_ms(self.period_ms(), state.window(), now_ms)
-            }
-            Shape::SlidingWindowLog => {
-                let room = self.hits() - hits;
-                state.log().map_or(1, |log| log.retry_after_ms(self.period_ms(), now_ms, room))
-            }
-            Shape::SlidingWindowCounter(windows) => {
-                windows.retry_after_ms(state.records(), now_ms, self.hits() - hits)
-            }
-            Shape::Bucket(bucket) => bucket.retry_after_ms(state, now_ms, hits),
+        let others = Self::ALL.into_iter().filter(|other| other.has_field(field));
+        let others = alternatives(&others.map(Self::name).collect::<Vec<_>>());
+        Err(LimitError::new(field, format!("{} has none; use {others}", self.name())))
+    }
+
+    /// Checks a limit whose hits and period are within their bounds, and prepares its arithmetic.
+    pub(crate) fn prepare(self, spec: &LimitSpec) -> Result<Arithmetic, LimitError> {
+        Ok(match self {
+            Self::FixedWindow => Arithmetic::FixedWindow(FixedWindow::new(spec)),
+            Self::SlidingWindowLog => Arithmetic::SlidingWindowLog(SlidingWindowLog::new(spec)?),
+            Self::SlidingWindowCounter => Arithmetic::SlidingWindowCounter(SubWindows::new(spec)?),
+            Self::TokenBucket => Arithmetic::Bucket(Bucket::token(spec)?),
+            Self::LeakyBucket => Arithmetic::Bucket(Bucket::leaky(spec)?),
+            Self::Gcra => Arithmetic::Bucket(Bucket::gcra(spec)?),
         })
     }
+}
 
-    /// Milliseconds that a hit taken at `now_ms` waits for the water ahead of it.
-    pub fn delay_ms(&self, state: &State, now_ms: u64) -> u64 {
-        self.reset_after_ms(state, now_ms)
-    }
-
-    /// Milliseconds from `now_ms` for which the state matters: where the clock has stepped back,
-    /// also those until it is where it was.
-    pub fn keep_ms(&self, state: &State, now_ms: u64) -> u64 {
-        let ahead_ms = state.moment_ms().saturating_sub(now_ms);
-        self.reset_after_ms(state, now_ms) + ahead_ms
-    }
-
-    fn is_unused(&self, state: &State, now_ms: u64) -> bool {
-        matches!(state, State::Fresh) || self.used_hits(state, now_ms) == 0
+/// `a, b or c`.
+fn alternatives(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }
 }

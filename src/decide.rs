@@ -6,7 +6,7 @@
 use crate::algorithm::State;
 use crate::decision::{Enforcement, QuotaGroup, Status};
 use crate::key::Key;
-use crate::limit::{Algorithm, Excess, Limit};
+use crate::limit::{Excess, Limit};
 
 /// What a request does with a counter's hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,12 +148,8 @@ impl CounterRequest {
 
     /// Moves the counter as the request's outcome has it, and reports it.
     pub fn apply(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
-        let delays = self.limit.algorithm() == Algorithm::LeakyBucket
-            && self.mode == Mode::Take
-            && self.hits > 0
-            && within
-            && outcome.allowed();
-        let delay_ms = if delays { self.limit.delay_ms(state, now_ms) } else { 0 };
+        let takes = self.mode == Mode::Take && self.hits > 0 && within && outcome.allowed();
+        let delay_ms = if takes { self.limit.delay_ms(state, now_ms) } else { 0 };
         if outcome.moves(self, within) {
             match self.mode {
                 Mode::Refund => self.limit.refund(state, now_ms, self.hits),

@@ -20,7 +20,6 @@ use tonic::{Code, Status};
 use crate::body::BoundedBody;
 use crate::decision::{Enforcement, Source};
 use crate::envoy::{Reply, Style};
-use crate::limit::Algorithm;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Shed;
 use crate::proto::duration;
@@ -205,21 +204,23 @@ fn limit_status(limit: &LimitAnswer<'_>) -> api::LimitStatus {
         reset_after: definition.map(|_| duration(limit.status.reset_after_ms)),
         retry_after: limit.status.retry_after_ms.map(duration),
         period: definition.map(|definition| duration(definition.period_ms())),
-        algorithm: definition
-            .map_or(api::Algorithm::Unspecified, |definition| algorithm(&definition))
-            .into(),
+        algorithm: definition.map_or(0, |definition| definition.algorithm() as i32),
         shadow: limit.enforcement == Enforcement::Shadow,
         unlimited: definition.is_none(),
     }
 }
 
-const fn algorithm(limit: &crate::limit::Limit) -> api::Algorithm {
-    match limit.algorithm() {
-        Algorithm::FixedWindow => api::Algorithm::FixedWindow,
-        Algorithm::SlidingWindowLog => api::Algorithm::SlidingWindowLog,
-        Algorithm::SlidingWindowCounter => api::Algorithm::SlidingWindowCounter,
-        Algorithm::TokenBucket => api::Algorithm::TokenBucket,
-        Algorithm::LeakyBucket => api::Algorithm::LeakyBucket,
-        Algorithm::Gcra => api::Algorithm::Gcra,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Algorithm;
+
+    #[test]
+    fn an_algorithm_has_its_number_in_the_protobuf_enum() {
+        for algorithm in Algorithm::ALL {
+            let sent = api::Algorithm::try_from(algorithm as i32).unwrap();
+            let name = format!("ALGORITHM_{}", algorithm.name().to_uppercase());
+            assert_eq!(sent.as_str_name(), name);
+        }
     }
 }

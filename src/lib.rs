@@ -22,6 +22,7 @@ pub mod grpc;
 pub mod http;
 pub mod key;
 pub mod limit;
+pub mod limit_spec;
 pub mod memory_budget;
 pub mod metrics;
 pub mod on_store_failure;

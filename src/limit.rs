@@ -3,187 +3,28 @@
 //! Every number that the algorithms can reach from a [`Limit`] stays below 2^53, so that Lua's
 //! doubles and Rust's integers compute the same. A limit whose arithmetic would not fit is
 //! refused here, when limits load, and never at a request.
+//!
+//! A [`Limit`] computes nothing itself. It adds what all algorithms have in common and calls the
+//! one that it was made for. Only the file of an algorithm knows what is special about it.
 
-use std::fmt;
+pub mod display;
 
-use crate::period::Unit;
+pub use crate::algorithm::{
+    KeyName, LOG_HITS_MAX, LOG_RECORDS_BOUNDED, RUN_COST_MAX, SUB_WINDOWS_DEFAULT, SUB_WINDOWS_MAX,
+    ScriptArguments,
+};
+pub use crate::limit_spec::{Algorithm, Excess, HITS_MAX, LimitError, LimitSpec, PERIOD_MAX_MS};
 
-pub mod cost;
+use crate::algorithm::{Arithmetic, Operations, State, dispatch};
 
-/// The largest whole number that a double holds with all its predecessors: 2^53 - 1.
-/// Hits, limits and states saturate here.
-pub const HITS_MAX: u64 = (1 << 53) - 1;
-
-/// The longest period: 36,500 days.
-pub const PERIOD_MAX_MS: u64 = 36_500 * Unit::Day.ms();
-
-/// The most sub-windows of a sliding window counter.
-pub const SUB_WINDOWS_MAX: u32 = 1_000;
-
-/// Sub-windows where the configuration names none.
-pub const SUB_WINDOWS_DEFAULT: u32 = 10;
-
-/// The most hits of a sliding window log, which stores every one of them.
-pub const LOG_HITS_MAX: u64 = 1 << 20;
-
-/// How hits are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// Counts in windows aligned to the epoch.
-    #[default]
-    FixedWindow,
-    /// Remembers every hit of the last period.
-    SlidingWindowLog,
-    /// Counts in sub-windows of the period.
-    SlidingWindowCounter,
-    /// Refills at the rate and lets a burst through at once.
-    TokenBucket,
-    /// A token bucket that tells each admitted request how long to wait.
-    LeakyBucket,
-    /// A token bucket whose burst is one hit unless configured.
-    Gcra,
-}
-
-impl Algorithm {
-    /// All algorithms, in the order in which messages list them.
-    pub const ALL: [Self; 6] = [
-        Self::FixedWindow,
-        Self::SlidingWindowLog,
-        Self::SlidingWindowCounter,
-        Self::TokenBucket,
-        Self::LeakyBucket,
-        Self::Gcra,
-    ];
-
-    /// The name in limits files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::FixedWindow => "fixed_window",
-            Self::SlidingWindowLog => "sliding_window_log",
-            Self::SlidingWindowCounter => "sliding_window_counter",
-            Self::TokenBucket => "token_bucket",
-            Self::LeakyBucket => "leaky_bucket",
-            Self::Gcra => "gcra",
-        }
-    }
-
-    /// The algorithm of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-
-    const fn is_bucket(self) -> bool {
-        matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::Gcra)
-    }
-}
-
-/// A limit as somebody wrote it down; [`Limit::new`] checks it.
-#[derive(Clone, Debug, Default)]
-pub struct LimitSpec {
-    /// How hits are counted.
-    pub algorithm: Algorithm,
-    /// Hits a period.
-    pub hits: u64,
-    /// The period in milliseconds.
-    pub period_ms: u64,
-    /// Buckets: hits at once. Unset: the limit, for `gcra` 1.
-    pub burst: Option<u64>,
-    /// Sliding window counter: sub-windows of the period. Unset: 10.
-    pub sub_windows: Option<u32>,
-    /// Sliding window counter: count the oldest sub-window by its overlap only.
-    pub weighted: Option<bool>,
-    /// Test for one hit and take all of them, even into debt.
-    pub overdraft: bool,
-}
-
-/// Hits per period under an algorithm, with everything its arithmetic needs.
+/// Hits per period under an algorithm, with everything that its arithmetic needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     algorithm: Algorithm,
     hits: u64,
     period_ms: u64,
-    shape: Shape,
+    arithmetic: Arithmetic,
     excess: Excess,
-}
-
-/// What happens with hits that do not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Excess {
-    /// They are not taken.
-    #[default]
-    Refused,
-    /// They are taken, even into debt: one hit is tested, and all are taken.
-    Overdraft,
-    /// They are taken though the request is rejected, whichever limit rejects it: what
-    /// envoyproxy/ratelimit does.
-    Counted,
-}
-
-/// The arithmetic of a limit; algorithms that share one share a shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// One count a window.
-    FixedWindow,
-    /// A record a hit.
-    SlidingWindowLog,
-    /// A count a sub-window.
-    SlidingWindowCounter(SubWindows),
-    /// Water that drains.
-    Bucket(Bucket),
-}
-
-/// How a sliding window counter divides its period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SubWindows {
-    /// Sub-windows a period.
-    pub count: u32,
-    /// The length of one, in milliseconds: T.
-    pub length_ms: u64,
-    /// Whether the oldest counts by its overlap only.
-    pub weighted: bool,
-}
-
-/// A bucket in integers: it drains `drain` units a millisecond and a hit weighs `weight` units.
-///
-/// With g = gcd(L, P): `drain` = L/g and `weight` = P/g, so that L hits drain in exactly P
-/// milliseconds and no fraction of a hit is ever rounded away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bucket {
-    /// Hits that fit at once: B; 0 where the limit is 0.
-    pub burst: u64,
-    /// Units a millisecond: R, at least 1.
-    pub drain: u64,
-    /// Units a hit: W, at least 1.
-    pub weight: u64,
-}
-
-/// Why a limit cannot be: the field of the limits file, and what is allowed there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitError {
-    /// The field's name in a limits file.
-    pub field: &'static str,
-    /// What is wrong with it, and what is allowed.
-    pub message: String,
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-impl std::error::Error for LimitError {}
-
-impl Bucket {
-    /// Whether a debt of any size is counted exactly. The arithmetic splits it into `drain` hits,
-    /// which drain in `weight` milliseconds, and a rest of less than `drain * weight` units.
-    pub(crate) const fn counts_debts(&self) -> bool {
-        self.drain as u128 * self.weight as u128 <= HITS_MAX as u128
-    }
-}
-
-fn refuse<T>(field: &'static str, message: impl Into<String>) -> Result<T, LimitError> {
-    Err(LimitError { field, message: message.into() })
 }
 
 impl Limit {
@@ -194,25 +35,20 @@ impl Limit {
     /// 53 bits.
     pub fn new(spec: &LimitSpec) -> Result<Self, LimitError> {
         if spec.hits > HITS_MAX {
-            return refuse("limit", format!("{} is over the most, {HITS_MAX}", spec.hits));
+            let message = format!("{} is over the most, {HITS_MAX}", spec.hits);
+            return Err(LimitError::new("limit", message));
         }
         if spec.period_ms == 0 || spec.period_ms > PERIOD_MAX_MS {
-            return refuse("period", "must be from 1ms to 36500d");
+            return Err(LimitError::new("period", "must be from 1ms to 36500d"));
         }
-        refuse_foreign_fields(spec)?;
-        let shape = match spec.algorithm {
-            Algorithm::FixedWindow => Shape::FixedWindow,
-            Algorithm::SlidingWindowLog => log_shape(spec)?,
-            Algorithm::SlidingWindowCounter => counter_shape(spec)?,
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
-                bucket_shape(spec)?
-            }
-        };
+        for field in spec.optional_fields() {
+            spec.algorithm.check_field(field)?;
+        }
         Ok(Self {
             algorithm: spec.algorithm,
             hits: spec.hits,
             period_ms: spec.period_ms,
-            shape,
+            arithmetic: spec.algorithm.prepare(spec)?,
             excess: if spec.overdraft { Excess::Overdraft } else { Excess::Refused },
         })
     }
@@ -222,7 +58,7 @@ impl Limit {
         self.algorithm
     }
 
-    /// Hits a period: L.
+    /// Hits per period: L.
     pub const fn hits(&self) -> u64 {
         self.hits
     }
@@ -230,11 +66,6 @@ impl Limit {
     /// The period in milliseconds: P.
     pub const fn period_ms(&self) -> u64 {
         self.period_ms
-    }
-
-    /// The arithmetic.
-    pub const fn shape(&self) -> &Shape {
-        &self.shape
     }
 
     /// Whether the limit is tested for one hit and takes all of them, even into debt.
@@ -247,28 +78,31 @@ impl Limit {
         self.excess
     }
 
-    /// What each of `replicas` may admit so that together they admit this limit, and a hit more each
-    /// at most: hits and burst divided and rounded up. A limit whose share would not fit 53 bits
-    /// stays whole.
-    #[must_use]
-    pub fn share_of(&self, replicas: u32) -> Self {
-        let share = |hits: u64| hits.div_ceil(u64::from(replicas.max(1)));
+    /// The limit as it would be written down, with all defaults filled in.
+    pub fn spec(&self) -> LimitSpec {
         let mut spec = LimitSpec {
             algorithm: self.algorithm,
-            hits: share(self.hits),
+            hits: self.hits,
             period_ms: self.period_ms,
             overdraft: self.overdraft(),
             ..LimitSpec::default()
         };
-        match self.shape {
-            Shape::FixedWindow | Shape::SlidingWindowLog => {}
-            Shape::SlidingWindowCounter(windows) => {
-                (spec.sub_windows, spec.weighted) = (Some(windows.count), Some(windows.weighted));
-            }
-            Shape::Bucket(bucket) => spec.burst = Some(share(bucket.burst)),
+        dispatch!(&self.arithmetic, one => one.set_fields(&mut spec));
+        spec
+    }
+
+    /// The share of each of `replicas`: hits and burst divided and rounded up, so that together
+    /// they admit this limit, and at most one hit more each. A limit whose share would not fit
+    /// 53 bits stays whole.
+    #[must_use]
+    pub fn share_of(&self, replicas: u32) -> Self {
+        if replicas <= 1 {
+            return *self;
         }
-        let part = Self::new(&spec).map(|limit| Self { excess: self.excess, ..limit });
-        if replicas <= 1 { *self } else { part.unwrap_or(*self) }
+        let share = |hits: u64| hits.div_ceil(u64::from(replicas));
+        let whole = self.spec();
+        let spec = LimitSpec { hits: share(whole.hits), burst: whole.burst.map(share), ..whole };
+        Self::new(&spec).map_or(*self, |limit| Self { excess: self.excess, ..limit })
     }
 
     /// The same limit, taking hits also where they do not fit.
@@ -277,116 +111,118 @@ impl Limit {
         Self { excess: Excess::Overdraft, ..self }
     }
 
-    /// The same limit, also counting the hits of rejected requests, and what they give back: of a
-    /// fixed window without overdraft, whose counts end with the window. Any other would hold a debt
-    /// for it.
+    /// The same limit, also counting the hits of rejected requests, and what they give back.
+    /// Applies only to limits without overdraft whose counts end with a window. Any other limit
+    /// would keep a debt.
     #[must_use]
-    pub const fn into_counted(self) -> Self {
-        match (self.shape, self.excess) {
-            (Shape::FixedWindow, Excess::Refused) => Self { excess: Excess::Counted, ..self },
-            _ => self,
+    pub fn into_counted(self) -> Self {
+        if self.excess == Excess::Refused && self.ends_with_window() {
+            return Self { excess: Excess::Counted, ..self };
         }
+        self
+    }
+
+    /// Whether all hits are free again at one moment, when the current window ends.
+    pub fn ends_with_window(&self) -> bool {
+        dispatch!(&self.arithmetic, one => one.ends_with_window())
     }
 
     /// The most hits that fit at once: the burst of a bucket, else the limit.
-    pub const fn capacity(&self) -> u64 {
-        match self.shape {
-            Shape::Bucket(bucket) => bucket.burst,
-            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::SlidingWindowCounter(_) => {
-                self.hits
-            }
+    pub fn capacity(&self) -> u64 {
+        dispatch!(&self.arithmetic, one => one.capacity())
+    }
+
+    /// The maximum cost of deciding this limit, in units of about a microsecond.
+    pub fn run_cost(&self) -> usize {
+        dispatch!(&self.arithmetic, one => one.run_cost(self.excess))
+    }
+
+    /// The most records that a log can hold; 0 for other algorithms.
+    pub fn log_records_max(&self) -> u64 {
+        dispatch!(&self.arithmetic, one => one.log_records_max(self.excess))
+    }
+
+    /// What the names of its counters' keys say about how the state is stored.
+    pub fn key_name(&self) -> KeyName {
+        let grid = dispatch!(&self.arithmetic, one => one.grid());
+        KeyName { algorithm: self.algorithm.key_name(), grid }
+    }
+
+    /// Whether the script reads a state as a whole, and not only the parts that it needs.
+    pub fn is_read_whole(&self) -> bool {
+        dispatch!(&self.arithmetic, one => one.is_read_whole())
+    }
+
+    /// What the script needs to know of the algorithm.
+    pub fn script_arguments(&self) -> ScriptArguments {
+        dispatch!(&self.arithmetic, one => one.script_arguments())
+    }
+}
+
+/// The arithmetic on a state at a moment.
+impl Limit {
+    /// Whether `hits` more fit at `now_ms`.
+    pub fn admits(&self, state: &State, now_ms: u64, hits: u64) -> bool {
+        hits <= self.remaining(state, now_ms)
+    }
+
+    /// Takes `hits`, whether they fit or not.
+    pub fn take(&self, state: &mut State, now_ms: u64, hits: u64) {
+        dispatch!(&self.arithmetic, one => one.take(state, now_ms, hits));
+    }
+
+    /// Gives `hits` back, down to nothing used; a state with nothing used is fresh.
+    pub fn refund(&self, state: &mut State, now_ms: u64, hits: u64) {
+        if self.is_unused(state, now_ms) {
+            return;
+        }
+        dispatch!(&self.arithmetic, one => one.refund(state, now_ms, hits));
+        if self.is_unused(state, now_ms) {
+            *state = State::Fresh;
         }
     }
-}
 
-fn refuse_foreign_fields(spec: &LimitSpec) -> Result<(), LimitError> {
-    let name = spec.algorithm.name();
-    if spec.burst.is_some() && !spec.algorithm.is_bucket() {
-        let message = format!("{name} has none; use token_bucket, leaky_bucket or gcra");
-        return refuse("burst", message);
+    /// Single hits that fit at `now_ms`.
+    pub fn remaining(&self, state: &State, now_ms: u64) -> u64 {
+        dispatch!(&self.arithmetic, one => one.remaining(state, now_ms))
     }
-    let counter = spec.algorithm == Algorithm::SlidingWindowCounter;
-    let message = format!("{name} has none; use sliding_window_counter");
-    if spec.sub_windows.is_some() && !counter {
-        return refuse("sub_windows", message);
-    }
-    if spec.weighted.is_some() && !counter {
-        return refuse("weighted", message);
-    }
-    Ok(())
-}
 
-fn log_shape(spec: &LimitSpec) -> Result<Shape, LimitError> {
-    if spec.hits > LOG_HITS_MAX {
-        let message = format!(
-            "{} is over the most of a log, which stores every hit: {LOG_HITS_MAX}; \
-             use sliding_window_counter",
-            spec.hits
-        );
-        return refuse("limit", message);
+    /// Hits that count at `now_ms`; a started one of a bucket counts as whole.
+    pub fn used_hits(&self, state: &State, now_ms: u64) -> u64 {
+        dispatch!(&self.arithmetic, one => one.used(state, now_ms))
     }
-    Ok(Shape::SlidingWindowLog)
-}
 
-fn counter_shape(spec: &LimitSpec) -> Result<Shape, LimitError> {
-    let count = spec.sub_windows.unwrap_or(SUB_WINDOWS_DEFAULT);
-    if count == 0 || count > SUB_WINDOWS_MAX {
-        return refuse("sub_windows", format!("{count} is not from 1 to {SUB_WINDOWS_MAX}"));
+    /// Milliseconds from `now_ms` until all hits are free again. 0 if nothing is used, except for
+    /// a fixed window, which returns the rest of the window.
+    pub fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
+        dispatch!(&self.arithmetic, one => one.reset_after_ms(state, now_ms))
     }
-    if !spec.period_ms.is_multiple_of(u64::from(count)) {
-        let message =
-            format!("{count} does not divide the period of {} milliseconds", spec.period_ms);
-        return refuse("sub_windows", message);
-    }
-    let weighted = spec.weighted.unwrap_or(false);
-    let length_ms = spec.period_ms / u64::from(count);
-    if weighted && !weighted_fits(spec, length_ms) {
-        let message = "with sub-windows this long the arithmetic does not fit 53 bits; \
-                       use more sub_windows";
-        return refuse("weighted", message);
-    }
-    Ok(Shape::SlidingWindowCounter(SubWindows { count, length_ms, weighted }))
-}
 
-/// A sub-window's overlap is computed as c * T / T: exact where T * T fits, and where c * T fits
-/// for every count c that a limit without overdraft can reach.
-fn weighted_fits(spec: &LimitSpec, length_ms: u64) -> bool {
-    let fits = |a: u64, b: u64| u128::from(a) * u128::from(b) <= u128::from(HITS_MAX);
-    fits(length_ms, length_ms) || (!spec.overdraft && fits(spec.hits, length_ms))
-}
-
-fn bucket_shape(spec: &LimitSpec) -> Result<Shape, LimitError> {
-    if spec.hits == 0 {
-        if spec.overdraft {
-            return refuse("overdraft", "with limit 0 the debt would never be worked off");
+    /// The smallest wait in milliseconds, at least 1, after which `hits` that do not fit at
+    /// `now_ms` would fit, if no others came; `None` if no wait is long enough.
+    pub fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> Option<u64> {
+        if hits > self.capacity() {
+            return None;
         }
-        return Ok(Shape::Bucket(Bucket { burst: 0, drain: 1, weight: 1 }));
+        Some(dispatch!(&self.arithmetic, one => one.retry_after_ms(state, now_ms, hits)))
     }
-    let default = if spec.algorithm == Algorithm::Gcra { 1 } else { spec.hits };
-    let burst = spec.burst.unwrap_or(default);
-    let divisor = gcd(spec.hits, spec.period_ms);
-    let (drain, weight) = (spec.hits / divisor, spec.period_ms / divisor);
-    if u128::from(burst) * u128::from(weight) > u128::from(HITS_MAX) {
-        let message = format!("{burst} times {weight}, the weight of a hit, does not fit 53 bits");
-        return refuse("burst", message);
-    }
-    let bucket = Bucket { burst, drain, weight };
-    if spec.overdraft && !bucket.counts_debts() {
-        let message = format!(
-            "a debt would not be counted exactly: limit and period, divided by what they have in \
-             common, are {drain} and {weight}, and their product does not fit 53 bits; use a rounder \
-             limit or period"
-        );
-        return refuse("overdraft", message);
-    }
-    Ok(Shape::Bucket(bucket))
-}
 
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
+    /// Milliseconds that a request admitted at `now_ms` is to wait; 0 if the algorithm does not
+    /// delay requests.
+    pub fn delay_ms(&self, state: &State, now_ms: u64) -> u64 {
+        dispatch!(&self.arithmetic, one => one.delay_ms(state, now_ms))
     }
-    a
+
+    /// Milliseconds from `now_ms` for which the state matters. If the clock has stepped back, this
+    /// includes the time until it is where it was.
+    pub fn keep_ms(&self, state: &State, now_ms: u64) -> u64 {
+        let ahead_ms = state.moment_ms().saturating_sub(now_ms);
+        self.reset_after_ms(state, now_ms) + ahead_ms
+    }
+
+    fn is_unused(&self, state: &State, now_ms: u64) -> bool {
+        matches!(state, State::Fresh) || self.used_hits(state, now_ms) == 0
+    }
 }
 
 #[cfg(test)]
@@ -400,8 +236,8 @@ mod tests {
     #[test]
     fn a_bucket_is_reduced_by_the_greatest_common_divisor() {
         let limit = Limit::new(&spec(Algorithm::TokenBucket, 100, 60_000)).unwrap();
-        let bucket = Bucket { burst: 100, drain: 1, weight: 600 };
-        assert_eq!(limit.shape(), &Shape::Bucket(bucket));
+        let arguments = limit.script_arguments();
+        assert_eq!((limit.capacity(), arguments.a, arguments.b), (100, 1, 600));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::decide::{CounterRequest, Mode};
 use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::{Group, Key, KeyParts, KeyPrefix, KeySuffix};
-use crate::limit::cost::RUN_COST_MAX;
+use crate::limit::RUN_COST_MAX;
 use crate::limit::{HITS_MAX, Limit};
 use crate::request::{Descriptor, Entries, Request, RequestError};
 use crate::rules::{Domain, Rule, RuleLimit};

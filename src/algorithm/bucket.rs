@@ -5,8 +5,34 @@
 //! beside them, so that it counts exactly up to 2^53 - 1 hits. Sums are of 128 bits here; Lua has
 //! `bucket.lua`, which splits them.
 
+use super::operations::{Declaration, Operations, ScriptArguments};
 use super::state::{Debt, State, Water};
-use crate::limit::{Bucket, HITS_MAX};
+use crate::limit_spec::{HITS_MAX, LimitError, LimitSpec};
+
+pub(super) const TOKEN_BUCKET: Declaration =
+    Declaration { name: "token_bucket", key_name: "token", fields: &["burst"] };
+
+pub(super) const LEAKY_BUCKET: Declaration =
+    Declaration { name: "leaky_bucket", key_name: "leaky", fields: &["burst"] };
+
+pub(super) const GCRA: Declaration =
+    Declaration { name: "gcra", key_name: "gcra", fields: &["burst"] };
+
+/// A bucket in integers: it drains `drain` units per millisecond and a hit weighs `weight` units.
+///
+/// With g = gcd(L, P): `drain` = L/g and `weight` = P/g, so that L hits drain in exactly P
+/// milliseconds and no fraction of a hit is ever rounded away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bucket {
+    /// Hits that fit at once: B; 0 where the limit is 0.
+    burst: u64,
+    /// Units per millisecond: R, at least 1.
+    drain: u64,
+    /// Units per hit: W, at least 1.
+    weight: u64,
+    /// Whether an admitted request is to wait until the water ahead of it has drained.
+    delays: bool,
+}
 
 /// How much water there is, in the bucket's own units, and when.
 #[derive(Clone, Copy)]
@@ -16,6 +42,55 @@ struct Level {
 }
 
 impl Bucket {
+    /// Unless configured, a whole period's hits fit at once.
+    pub(super) fn token(spec: &LimitSpec) -> Result<Self, LimitError> {
+        Self::new(spec, spec.hits)
+    }
+
+    /// A token bucket that also delays.
+    pub(super) fn leaky(spec: &LimitSpec) -> Result<Self, LimitError> {
+        Ok(Self { delays: true, ..Self::token(spec)? })
+    }
+
+    /// Unless configured, one hit fits at once.
+    pub(super) fn gcra(spec: &LimitSpec) -> Result<Self, LimitError> {
+        Self::new(spec, 1)
+    }
+
+    fn new(spec: &LimitSpec, default_burst: u64) -> Result<Self, LimitError> {
+        if spec.hits == 0 {
+            if spec.overdraft {
+                let message = "with limit 0 the debt would never be worked off";
+                return Err(LimitError::new("overdraft", message));
+            }
+            return Ok(Self { burst: 0, drain: 1, weight: 1, delays: false });
+        }
+        let burst = spec.burst.unwrap_or(default_burst);
+        let divisor = gcd(spec.hits, spec.period_ms);
+        let (drain, weight) = (spec.hits / divisor, spec.period_ms / divisor);
+        if u128::from(burst) * u128::from(weight) > u128::from(HITS_MAX) {
+            let message =
+                format!("{burst} times {weight}, the weight of a hit, does not fit 53 bits");
+            return Err(LimitError::new("burst", message));
+        }
+        let bucket = Self { burst, drain, weight, delays: false };
+        if spec.overdraft && !bucket.counts_debts() {
+            let message = format!(
+                "a debt would not be counted exactly: limit and period, divided by what they have \
+                 in common, are {drain} and {weight}, and their product does not fit 53 bits; use \
+                 a rounder limit or period"
+            );
+            return Err(LimitError::new("overdraft", message));
+        }
+        Ok(bucket)
+    }
+
+    /// Whether a debt of any size is counted exactly. The arithmetic splits it into `drain` hits,
+    /// which drain in `weight` milliseconds, and a rest of less than `drain * weight` units.
+    const fn counts_debts(&self) -> bool {
+        self.drain as u128 * self.weight as u128 <= HITS_MAX as u128
+    }
+
     /// The water at `now_ms`.
     fn level(&self, state: &State, now_ms: u64) -> Level {
         let (at_ms, units) = match state {
@@ -68,37 +143,63 @@ impl Bucket {
             }
         }
     }
+}
 
-    pub(super) fn take(&self, state: &mut State, now_ms: u64, hits: u64) {
+impl Operations for Bucket {
+    fn capacity(&self) -> u64 {
+        self.burst
+    }
+
+    fn take(&self, state: &mut State, now_ms: u64, hits: u64) {
         let level = self.level(state, now_ms);
         *state = self.state(Level { units: level.units + self.weigh(hits), ..level });
     }
 
-    pub(super) fn refund(&self, state: &mut State, now_ms: u64, hits: u64) {
+    fn refund(&self, state: &mut State, now_ms: u64, hits: u64) {
         let level = self.level(state, now_ms);
         *state = self.state(Level { units: level.units.saturating_sub(self.weigh(hits)), ..level });
     }
 
     /// Hits that the water weighs, a started one as whole.
-    pub(super) fn used(&self, state: &State, now_ms: u64) -> u64 {
+    fn used(&self, state: &State, now_ms: u64) -> u64 {
         div_ceil(self.level(state, now_ms).units, self.weight)
     }
 
-    pub(super) fn remaining(&self, state: &State, now_ms: u64) -> u64 {
+    fn remaining(&self, state: &State, now_ms: u64) -> u64 {
         let capacity = self.burst * self.weight;
         let units = u64::try_from(self.level(state, now_ms).units);
         units.map_or(0, |units| capacity.saturating_sub(units) / self.weight)
     }
 
-    pub(super) fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
+    fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
         div_ceil(self.level(state, now_ms).units, self.drain)
     }
 
     /// `hits` is at most the burst.
-    pub(super) fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> u64 {
+    fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> u64 {
         let room = self.weigh(self.burst - hits);
         div_ceil(self.level(state, now_ms).units.saturating_sub(room), self.drain).max(1)
     }
+
+    fn delay_ms(&self, state: &State, now_ms: u64) -> u64 {
+        if self.delays { self.reset_after_ms(state, now_ms) } else { 0 }
+    }
+
+    fn script_arguments(&self) -> ScriptArguments {
+        let code = if self.delays { 6 } else { 5 };
+        ScriptArguments { code, a: self.drain, b: self.weight }
+    }
+
+    fn set_fields(&self, spec: &mut LimitSpec) {
+        spec.burst = Some(self.burst);
+    }
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// The quotient rounded up, at most [`HITS_MAX`]. Nearly always both fit 64 bits, whose division is
@@ -118,7 +219,8 @@ mod tests {
     const AT_MS: u64 = 1_700_000_000_000;
 
     /// 1,000,003 per 30 days.
-    const BUCKET: Bucket = Bucket { burst: 1_000_003, drain: 1_000_003, weight: 2_592_000_000 };
+    const BUCKET: Bucket =
+        Bucket { burst: 1_000_003, drain: 1_000_003, weight: 2_592_000_000, delays: false };
 
     fn after(hits: u64) -> State {
         let mut state = State::Fresh;

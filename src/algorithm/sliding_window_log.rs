@@ -1,278 +1,95 @@
-//! Every hit of the last period, by its moment.
-//!
-//! A record holds the running total of hits through its moment instead of its own hits, so that
-//! the used count is a difference and the hit that frees enough is found by binary search. The
-//! total wraps at 2^53. The newest record stands in the header and moves to the body when a
-//! later one comes, so that hits of one millisecond share it.
-//!
-//! The body's first `dead` records have left the period. They stay until they are more than
-//! a quarter of the others (a body that Redis grew has up to twice its bytes, so that this
-//! keeps a hit within 40 bytes): the cost of dropping them, amortized, is constant. A small body is
-//! read and written whole, and holds what counts and nothing else.
-//!
-//! Dropping the dead copies the live records. Up to [`COPY_MAX`] are copied in one write. More are
-//! moved to the front in steps of [`STEP_MAX`], one step a write, so that no write takes long.
-//! Meanwhile the live records are in two parts, see [`Moves`]. The body keeps its slots, also those
-//! that are free, until it is written whole again.
+//! Remembers every hit of the last period, so that no window admits more than the limit.
 
-use super::record::{Record, push_record};
-use crate::limit::HITS_MAX;
+pub(super) mod log;
 
-/// Where the running total wraps.
-const WRAP: u64 = HITS_MAX + 1;
+use super::operations::{Declaration, Operations, ScriptArguments};
+use super::state::State;
+use crate::limit_spec::{Excess, LimitError, LimitSpec};
+use log::SMALL_MAX;
 
-/// The most records behind the newest, as many as a log's limit may have. Only overdraft reaches it, which takes hits over the
-/// limit: from there on the two oldest hits count as one at the later one's moment.
-const BODY_MAX: usize = 1 << 20;
+/// The most hits of a sliding window log, which stores every one of them.
+pub const LOG_HITS_MAX: u64 = 1 << 20;
 
-/// Bodies of no more records are read and written whole.
-const SMALL_MAX: usize = 24;
+/// Records beyond which a log can hold Redis for more than 2 ms: not when it is used, but when its
+/// bytes outgrow their place and are copied to another.
+pub const LOG_RECORDS_BOUNDED: u64 = 16_384;
 
-/// Live records that one write copies, to drop the dead.
-const COPY_MAX: usize = 256;
+/// The cost of a log of up to [`SMALL_MAX`] records.
+const SMALL_COST: usize = 12;
 
-/// Records that one write moves to the front.
-const STEP_MAX: usize = 256;
+/// The cost of each doubling of a log's records: a search reads one more.
+const DOUBLING_COST: usize = 3;
 
-/// The upper half of the moment of a moves record; later than any moment, and in its place in the
-/// stored bytes.
-const MOVES_TAG: u64 = 0xff_ffff << 24;
+pub(super) const DECLARATION: Declaration =
+    Declaration { name: "sliding_window_log", key_name: "log", fields: &[] };
 
-/// The hits of the last period.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
-    /// The index of the first record that is not dead.
-    dead: usize,
-    /// Records of the body, dead ones included; what stands behind them is left from refunds and
-    /// moves.
-    len: usize,
-    moves: Option<Moves>,
-    /// The running total before the first record that is not dead.
-    base: u64,
-    /// The newest record.
-    newest: Record,
-    /// By slot: a record's index, unless it was moved.
-    body: Vec<Record>,
+/// Hits per period, every one of which is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlidingWindowLog {
+    hits: u64,
+    period_ms: u64,
 }
 
-/// How far the live records of a long log are moved to the front.
-///
-/// A record keeps its index while it moves: its slot is the index less `gap` once it is below
-/// `back`. The moved ones stand from slot 1 on; slot 0 has these numbers in the form of a record,
-/// [`Moves::record`], so that a reader of the bytes can tell. One that does not know moves
-/// counts the hits of the moved part as hits of the record at `back`: later than they came, so that it
-/// never admits more than the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Moves {
-    /// The first index that was not moved.
-    back: usize,
-    gap: usize,
-}
-
-impl Moves {
-    /// `back` in 3 bytes, the tag, the first live index in 3, and the gap in 4.
-    const fn record(self, dead: usize) -> Record {
-        let (back, dead, gap) = (self.back as u64, dead as u64, self.gap as u64);
-        Record { at_ms: MOVES_TAG | back, amount: dead | gap << 24 }
-    }
-
-    const fn slot(self, index: usize) -> usize {
-        if index < self.back { index - self.gap } else { index }
+impl SlidingWindowLog {
+    pub(super) fn new(spec: &LimitSpec) -> Result<Self, LimitError> {
+        if spec.hits > LOG_HITS_MAX {
+            let message = format!(
+                "{} is over the most of a log, which stores every hit: {LOG_HITS_MAX}; \
+                 use sliding_window_counter",
+                spec.hits
+            );
+            return Err(LimitError::new("limit", message));
+        }
+        Ok(Self { hits: spec.hits, period_ms: spec.period_ms })
     }
 }
 
-/// The records that count at a moment, from index `first` on, and the total before them.
-struct Live {
-    first: usize,
-    base: u64,
-}
-
-const fn total_add(total: u64, hits: u64) -> u64 {
-    (total + hits) % WRAP
-}
-
-const fn total_between(base: u64, total: u64) -> u64 {
-    (total + WRAP - base) % WRAP
-}
-
-impl Log {
-    fn moment(&self, now_ms: u64) -> u64 {
-        now_ms.max(self.newest.at_ms)
+impl Operations for SlidingWindowLog {
+    fn capacity(&self) -> u64 {
+        self.hits
     }
 
-    /// When the newest hit was.
-    pub(super) const fn moment_ms(&self) -> u64 {
-        self.newest.at_ms
+    fn take(&self, state: &mut State, now_ms: u64, hits: u64) {
+        state.log_mut().take(self.period_ms, now_ms, hits);
     }
 
-    fn slot(&self, index: usize) -> usize {
-        self.moves.map_or(index, |moves| moves.slot(index))
+    fn refund(&self, state: &mut State, now_ms: u64, hits: u64) {
+        state.log_mut().refund(self.period_ms, now_ms, hits);
     }
 
-    fn record(&self, index: usize) -> Record {
-        self.body[self.slot(index)]
+    fn used(&self, state: &State, now_ms: u64) -> u64 {
+        state.log().map_or(0, |log| log.used(self.period_ms, now_ms))
     }
 
-    /// The first index from `first` on whose record `before` does not hold for; `len` if there is none.
-    fn partition_point(&self, first: usize, before: impl Fn(Record) -> bool) -> usize {
-        let (mut low, mut high) = (first, self.len);
-        while low < high {
-            let middle = low.midpoint(high);
-            if before(self.record(middle)) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+    fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64 {
+        state.log().map_or(0, |log| log.reset_after_ms(self.period_ms, now_ms))
+    }
+
+    fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> u64 {
+        let room = self.hits - hits;
+        state.log().map_or(1, |log| log.retry_after_ms(self.period_ms, now_ms, room))
+    }
+
+    fn script_arguments(&self) -> ScriptArguments {
+        ScriptArguments { code: 2, a: 0, b: 0 }
+    }
+
+    fn is_read_whole(&self) -> bool {
+        false
+    }
+
+    fn run_cost(&self, excess: Excess) -> usize {
+        let records = self.log_records_max(excess);
+        if records <= SMALL_MAX as u64 {
+            return SMALL_COST;
         }
-        low
+        let doublings = u64::BITS - records.leading_zeros();
+        SMALL_COST + doublings as usize * DOUBLING_COST
     }
 
-    /// The body's records after `now_ms - period_ms`, and the total before them.
-    fn live(&self, period_ms: u64, now_ms: u64) -> Live {
-        let gone = |record: Record| record.at_ms + period_ms <= now_ms;
-        let first = self.partition_point(self.dead, gone);
-        let base = if first == self.dead { self.base } else { self.record(first - 1).amount };
-        Live { first, base }
-    }
-
-    pub(super) fn used(&self, period_ms: u64, now_ms: u64) -> u64 {
-        let now_ms = self.moment(now_ms);
-        if self.newest.at_ms + period_ms <= now_ms {
-            return 0;
-        }
-        total_between(self.live(period_ms, now_ms).base, self.newest.amount)
-    }
-
-    pub(super) fn take(&mut self, period_ms: u64, now_ms: u64, hits: u64) {
-        let used = self.used(period_ms, now_ms);
-        let now_ms = self.moment(now_ms);
-        if used == 0 {
-            *self = Self { newest: Record { at_ms: now_ms, amount: hits }, ..Self::default() };
-            return;
-        }
-        self.bury(period_ms, now_ms);
-        let hits = hits.min(HITS_MAX - used);
-        if self.newest.at_ms != now_ms {
-            self.push_newest();
-        }
-        self.newest = Record { at_ms: now_ms, amount: total_add(self.newest.amount, hits) };
-    }
-
-    /// Counts as dead what has left the period, and drops the dead, or begins to, when they are too
-    /// many.
-    fn bury(&mut self, period_ms: u64, now_ms: u64) {
-        let live = self.live(period_ms, now_ms);
-        (self.base, self.dead) = (live.base, live.first);
-        self.end_moves();
-        let drops = if self.is_small() {
-            self.dead > 0
-        } else {
-            self.moves.is_some() || self.dead * 5 > self.len
-        };
-        if drops && self.len - self.dead <= COPY_MAX {
-            self.copy_live();
-        } else if drops {
-            self.move_some();
-        }
-    }
-
-    fn copy_live(&mut self) {
-        self.body = (self.dead..self.len).map(|index| self.record(index)).collect();
-        (self.dead, self.len, self.moves) = (0, self.body.len(), None);
-    }
-
-    /// Moves some more records to the front. No more than fit into the gap: in Redis the slots that
-    /// are written hold nothing that counts until the header says so.
-    fn move_some(&mut self) {
-        let begun = Moves { back: self.dead, gap: self.dead - 1 };
-        let Moves { back, gap } = self.moves.unwrap_or(begun);
-        let count = STEP_MAX.min(gap).min(self.len - back);
-        self.body.copy_within(back..back + count, back - gap);
-        self.moves = Some(Moves { back: back + count, gap });
-        self.end_moves();
-    }
-
-    /// Ends the moving where one of the two parts is empty.
-    fn end_moves(&mut self) {
-        let Some(Moves { back, gap }) = self.moves else { return };
-        if self.dead < back && back < self.len {
-            return;
-        }
-        if self.dead < back {
-            (self.dead, self.len) = (self.dead - gap, self.len - gap);
-        }
-        self.moves = None;
-        self.body[0] = Record::default();
-    }
-
-    fn is_small(&self) -> bool {
-        self.body.len() <= SMALL_MAX
-    }
-
-    fn push_newest(&mut self) {
-        let slot = self.slot(self.len);
-        if slot < self.body.len() {
-            self.body[slot] = self.newest;
-        } else {
-            self.body.push(self.newest);
-        }
-        self.len += 1;
-        if self.len - self.dead > BODY_MAX {
-            self.dead += 1;
-        }
-    }
-
-    /// Gives the newest hits back first.
-    pub(super) fn refund(&mut self, period_ms: u64, now_ms: u64, hits: u64) {
-        let used = self.used(period_ms, now_ms);
-        let now_ms = self.moment(now_ms);
-        self.bury(period_ms, now_ms);
-        if hits >= used {
-            *self = Self::default();
-            return;
-        }
-        let keep = used - hits;
-        let base = self.base;
-        // The first record through which enough hits stay becomes the newest.
-        let too_few = |record: Record| total_between(base, record.amount) < keep;
-        let stays = self.partition_point(self.dead, too_few);
-        if stays < self.len {
-            self.newest.at_ms = self.record(stays).at_ms;
-            self.len = stays;
-            if self.is_small() {
-                self.body.truncate(self.len);
-            }
-            self.end_moves();
-        }
-        self.newest.amount = total_add(base, keep);
-    }
-
-    pub(super) fn reset_after_ms(&self, period_ms: u64, now_ms: u64) -> u64 {
-        (self.newest.at_ms + period_ms).saturating_sub(self.moment(now_ms))
-    }
-
-    /// When the hit leaves after which no more than `room` are used.
-    pub(super) fn retry_after_ms(&self, period_ms: u64, now_ms: u64, room: u64) -> u64 {
-        let used = self.used(period_ms, now_ms);
-        let now_ms = self.moment(now_ms);
-        let live = self.live(period_ms, now_ms);
-        let free = used.saturating_sub(room);
-        let too_few = |record: Record| total_between(live.base, record.amount) < free;
-        let at = self.partition_point(live.first, too_few);
-        let frees = if at < self.len { self.record(at) } else { self.newest };
-        (frees.at_ms + period_ms).saturating_sub(now_ms).max(1)
-    }
-
-    /// The header (dead and len in 4 bytes each, base in 7, the newest record), then the body. While
-    /// records are being moved, the header's `dead` is where those begin that were not.
-    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let dead = self.moves.map_or(self.dead, |moves| moves.back);
-        bytes.extend_from_slice(&dead.to_le_bytes()[..4]);
-        bytes.extend_from_slice(&self.len.to_le_bytes()[..4]);
-        bytes.extend_from_slice(&self.base.to_le_bytes()[..7]);
-        push_record(bytes, self.newest);
-        let moves = self.moves.map(|moves| moves.record(self.dead));
-        let rest = &self.body[usize::from(moves.is_some())..];
-        moves.iter().chain(rest).for_each(|record| push_record(bytes, *record));
+    /// One per hit, unless it goes into debt, and one per millisecond.
+    fn log_records_max(&self, excess: Excess) -> u64 {
+        let hits = if excess == Excess::Overdraft { LOG_HITS_MAX } else { self.hits };
+        hits.min(self.period_ms)
     }
 }

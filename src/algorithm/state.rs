@@ -2,13 +2,10 @@
 //!
 //! Every state is a row of records of 13 bytes, a moment in 6 and an amount in 7, little-endian;
 //! a log has a header before them. Lua reads and writes the same bytes with `struct`.
-//!
-//! No byte says which [`FORMAT`] a state has. Its length and its tags do: see "Stored bytes" in
-//! ARCHITECTURE.md.
 
 use super::record::{Record, push_record};
-use super::sliding_window_log::Log;
-use crate::limit::HITS_MAX;
+use super::sliding_window_log::log::Log;
+use crate::limit_spec::HITS_MAX;
 
 /// The format of stored bytes and of script calls that this build writes. It reads all formats from
 /// 1 on.
@@ -88,7 +85,7 @@ impl State {
     }
 
     /// The moment before which the state never runs.
-    pub(super) fn moment_ms(&self) -> u64 {
+    pub(crate) fn moment_ms(&self) -> u64 {
         match self {
             Self::Fresh => 0,
             Self::Window(record) => record.at_ms,

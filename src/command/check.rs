@@ -6,8 +6,6 @@
 //! for people; its format may change between versions.
 
 use super::{columns, printable};
-use crate::limit::{Limit, Shape, SubWindows};
-use crate::period;
 use crate::rules::{Domain, Rule, RuleSet};
 
 const HEADER: [&str; 5] = ["DOMAIN", "RULE", "LIMIT", "ALGORITHM", "FLAGS"];
@@ -56,13 +54,9 @@ fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
     }
     let limits = rule.limits().iter().map(|one| {
         let limit = one.limit();
-        let rate = format!("{} per {}", limit.hits(), period::format(limit.period_ms()));
+        let (rate, algorithm) = (limit.rate().to_string(), limit.algorithm_text());
         let overdraft: &[&str] = if limit.overdraft() { &["overdraft"] } else { &[] };
-        row(
-            domain,
-            rule.path(),
-            [&rate, &algorithm(limit), &flags(overdraft, rule, one.given_name())],
-        )
+        row(domain, rule.path(), [&rate, &algorithm, &flags(overdraft, rule, one.given_name())])
     });
     limits.collect()
 }
@@ -70,21 +64,6 @@ fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
 fn row(domain: &str, path: &str, rest: [&str; 3]) -> Row {
     let [limit, algorithm, flags] = rest;
     [domain, path, limit, algorithm, flags].map(printable)
-}
-
-/// The algorithm and its parameters, given or by default.
-fn algorithm(limit: &Limit) -> String {
-    let name = limit.algorithm().name();
-    match limit.shape() {
-        Shape::FixedWindow | Shape::SlidingWindowLog => name.into(),
-        Shape::SlidingWindowCounter(SubWindows { count, weighted: false, .. }) => {
-            format!("{name} sub_windows={count}")
-        }
-        Shape::SlidingWindowCounter(SubWindows { count, weighted: true, .. }) => {
-            format!("{name} sub_windows={count} weighted")
-        }
-        Shape::Bucket(bucket) => format!("{name} burst={}", bucket.burst),
-    }
 }
 
 fn flags(own: &[&str], rule: &Rule, given_name: Option<&str>) -> String {

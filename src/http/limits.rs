@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use super::pages::Pages;
 use crate::clock::moment;
 use crate::decision::Enforcement;
-use crate::limit::{Limit, Shape};
-use crate::period;
+use crate::limit::display::FieldValue;
 use crate::rules::{Domain, Rule, RuleLimit};
 use crate::service::Refusal;
 
@@ -62,21 +61,13 @@ fn rule(rule: &Rule) -> Value {
 }
 
 fn rule_limit(rule_limit: &RuleLimit) -> Value {
-    let limit: &Limit = rule_limit.limit();
-    let mut value = json!({
-        "name": rule_limit.name(),
-        "limit": limit.hits(),
-        "period": period::format(limit.period_ms()),
-        "algorithm": limit.algorithm().name(),
-        "overdraft": limit.overdraft(),
-    });
-    match limit.shape() {
-        Shape::Bucket(bucket) => value["burst"] = bucket.burst.into(),
-        Shape::SlidingWindowCounter(windows) => {
-            value["sub_windows"] = windows.count.into();
-            value["weighted"] = windows.weighted.into();
-        }
-        Shape::FixedWindow | Shape::SlidingWindowLog => {}
+    let mut value = json!({ "name": rule_limit.name() });
+    for (name, field) in rule_limit.limit().fields() {
+        value[name] = match field {
+            FieldValue::Number(number) => number.into(),
+            FieldValue::Flag(flag) => flag.into(),
+            FieldValue::Text(text) => text.into(),
+        };
     }
     value
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Algorithm, Limit, Shape};
+use crate::limit::{KeyName, Limit};
 use crate::period;
 
 /// What follows the path in the keys of one limit; spelled once, when the limit loads.
@@ -15,11 +15,11 @@ impl KeySuffix {
     pub fn of(limit: &Limit, ordinal: u8) -> Self {
         let mut tail = SmallVec::new();
         tail.push(b':');
-        tail.extend_from_slice(algorithm_name(limit).as_bytes());
-        // Parameters that shape the state: another number of sub-windows starts with an empty
-        // state.
-        if let Shape::SlidingWindowCounter(windows) = limit.shape() {
-            tail.extend_from_slice(windows.count.to_string().as_bytes());
+        let KeyName { algorithm, grid } = limit.key_name();
+        tail.extend_from_slice(algorithm.as_bytes());
+        // Another grid, such as another number of sub-windows, starts with an empty state.
+        if let Some(grid) = grid {
+            tail.extend_from_slice(grid.to_string().as_bytes());
         }
         tail.push(b':');
         tail.extend_from_slice(period::format(limit.period_ms()).as_bytes());
@@ -29,19 +29,9 @@ impl KeySuffix {
         }
         Self(tail)
     }
+
     /// The end of a key.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
-    }
-}
-
-const fn algorithm_name(limit: &Limit) -> &'static str {
-    match limit.algorithm() {
-        Algorithm::FixedWindow => "fixed",
-        Algorithm::SlidingWindowLog => "log",
-        Algorithm::SlidingWindowCounter => "counter",
-        Algorithm::TokenBucket => "token",
-        Algorithm::LeakyBucket => "leaky",
-        Algorithm::Gcra => "gcra",
     }
 }

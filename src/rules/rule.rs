@@ -5,7 +5,7 @@ use prost_types::Struct;
 use super::tree::Level;
 use crate::decision::Enforcement;
 use crate::key::{Group, KeySuffix};
-use crate::limit::{Limit, Shape};
+use crate::limit::Limit;
 
 /// A configured node that a descriptor can match.
 #[derive(Debug)]
@@ -275,11 +275,7 @@ impl RuleLimit {
 
     /// Whether a state of the one would be read as a state of the other.
     pub(super) fn counts_like(&self, other: &Limit) -> bool {
-        let grid = |limit: &Limit| match limit.shape() {
-            Shape::SlidingWindowCounter(sub_windows) => Some(sub_windows.count),
-            Shape::FixedWindow | Shape::SlidingWindowLog | Shape::Bucket(_) => None,
-        };
-        let shape = |limit: &Limit| (limit.algorithm(), limit.period_ms(), grid(limit));
-        shape(&self.limit) == shape(other)
+        let stored_as = |limit: &Limit| (limit.key_name(), limit.period_ms());
+        stored_as(&self.limit) == stored_as(other)
     }
 }

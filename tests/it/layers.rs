@@ -20,10 +20,11 @@ const LAYERS: &[&str] = &[
     "period",
     "tls",
     // The arithmetic.
+    "decision",
+    "limit_spec",
+    "algorithm",
     "limit",
     "key",
-    "decision",
-    "algorithm",
     "decide",
     // Leaves: they are handed plain values.
     "store_error",

@@ -17,7 +17,7 @@ use tidegate::clock::{FakeClock, MOMENT_MAX_MS};
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
 use tidegate::decision::{Enforcement, QuotaGroup};
-use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS, Shape};
+use tidegate::limit::{Algorithm, HITS_MAX, LimitSpec, PERIOD_MAX_MS};
 use tidegate::store::memory::MemoryStore;
 
 use crate::counters;
@@ -157,7 +157,7 @@ impl Seen {
             // The tag of the record in slot 0.
             self.moving += u64::from(bytes.get(31..34) == Some(&[0xff; 3]));
         }
-        let is_bucket = matches!(counter_request.limit.shape(), Shape::Bucket(_));
+        let is_bucket = counter_request.limit.algorithm().has_field("burst");
         self.long_debts += u64::from(is_bucket && bytes.len() == DEBT_BYTES);
     }
 
@@ -428,6 +428,6 @@ async fn lua_and_rust_move_the_records_of_long_logs_alike() {
 fn every_shape_is_drawn() {
     let mut random = Random::of_seed(1);
     let specs: Vec<_> = Algorithm::ALL.iter().map(|a| draw_spec(&mut random, *a)).collect();
-    let is_bucket = |spec: &&LimitSpec| matches!(counters::checked(spec).shape(), Shape::Bucket(_));
+    let is_bucket = |spec: &&LimitSpec| spec.algorithm.has_field("burst");
     assert_eq!(specs.iter().filter(is_bucket).count(), 3);
 }

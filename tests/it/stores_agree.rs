@@ -17,7 +17,7 @@ use tidegate::clock::FakeClock;
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Decision;
 use tidegate::decision::{Enforcement, QuotaGroup};
-use tidegate::limit::{Algorithm, Limit, LimitSpec, Shape};
+use tidegate::limit::{Algorithm, Limit, LimitSpec};
 use tidegate::store::DecideContext;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::ring::Ring;
@@ -163,7 +163,7 @@ fn draw_counter(random: &mut Random, domain: String, ring: &Ring) -> Counter {
 fn change_a_limit(random: &mut Random, counters: &mut [Counter]) {
     let at = usize::try_from(random.within(0..=counters.len() as u64 - 1)).unwrap();
     let before = counters[at].spec.clone();
-    let is_bucket = matches!(counters::checked(&before).shape(), Shape::Bucket(_));
+    let is_bucket = before.algorithm.has_field("burst");
     loop {
         let mut spec = before.clone();
         redraw_numbers(random, &mut spec);

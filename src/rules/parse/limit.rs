@@ -9,7 +9,7 @@ use super::fields::{Fields, Given, Reported, Subject, kind};
 use super::yaml::{Content, Node};
 use crate::key::{Group, KeySuffix};
 use crate::limit::Limit;
-use crate::limit::cost::RUN_COST_MAX;
+use crate::limit::RUN_COST_MAX;
 use crate::rules::rule::{Kind, Name};
 use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
 

@@ -16,7 +16,6 @@ use crate::clock::uptime_us;
 use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
-use crate::limit::Shape;
 use crate::store::context::DecideContext;
 use crate::store_error::StoreError;
 
@@ -235,7 +234,7 @@ fn undo(
         // In the next window it would give back what others took there.
         .filter(|((counter, status), _)| {
             let ends_us = status.reset_after_ms.saturating_mul(1_000);
-            !matches!(counter.limit.shape(), Shape::FixedWindow) || ends_us > late_us
+            !counter.limit.ends_with_window() || ends_us > late_us
         })
         .map(|((counter, _), at)| (CounterRequest { mode: Mode::Refund, ..counter.clone() }, *at));
     shard.further(undone)

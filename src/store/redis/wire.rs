@@ -12,7 +12,7 @@ use fred::types::Key;
 use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
-use crate::limit::{Algorithm, Bucket, Excess, Shape};
+use crate::limit::{Excess, ScriptArguments};
 use crate::store_error::StoreError;
 
 /// Bytes of one ask without its key.
@@ -88,11 +88,11 @@ impl<'a> Run<'a> {
     fn push(&mut self, counters: &'a [CounterRequest]) {
         push_index(&mut self.plan, counters.len());
         for counter in counters {
-            let log = counter.limit.algorithm() == Algorithm::SlidingWindowLog;
-            if log {
+            let whole = counter.limit.is_read_whole();
+            if !whole {
                 self.log_rows.push(self.plan.len());
             }
-            let keys = if log { &mut self.logs } else { &mut self.whole };
+            let keys = if whole { &mut self.whole } else { &mut self.logs };
             push_index(&mut self.plan, keys.index_of(counter));
             let known = self.known_like(counter);
             push_index(&mut self.plan, known);
@@ -206,18 +206,7 @@ fn push_index(plan: &mut Vec<u8>, index: usize) {
 }
 
 fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
-    let (algorithm, a, b): (u8, u64, u64) = match counter.limit.shape() {
-        Shape::FixedWindow => (1, 0, 0),
-        Shape::SlidingWindowLog => (2, 0, 0),
-        Shape::SlidingWindowCounter(windows) => {
-            let code = if windows.weighted { 4 } else { 3 };
-            (code, u64::from(windows.count), windows.length_ms)
-        }
-        Shape::Bucket(Bucket { drain, weight, .. }) => {
-            let leaky = counter.limit.algorithm() == Algorithm::LeakyBucket;
-            (if leaky { 6 } else { 5 }, *drain, *weight)
-        }
-    };
+    let ScriptArguments { code, a, b } = counter.limit.script_arguments();
     let mode = match counter.mode {
         Mode::Take => 0,
         Mode::Peek => 1,
@@ -234,7 +223,7 @@ fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
         Excess::Overdraft => 1,
         Excess::Counted => 2,
     };
-    sent.extend_from_slice(&[algorithm, mode, role, excess]);
+    sent.extend_from_slice(&[code, mode, role, excess]);
     sent.extend_from_slice(&counter.hits.to_le_bytes()[..7]);
     sent.extend_from_slice(&counter.limit.capacity().to_le_bytes()[..7]);
     sent.extend_from_slice(&counter.limit.period_ms().to_le_bytes()[..6]);

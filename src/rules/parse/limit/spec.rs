@@ -2,7 +2,7 @@
 
 use super::super::errors::{Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
-use crate::limit::cost::LOG_RECORDS_BOUNDED;
+use crate::limit::LOG_RECORDS_BOUNDED;
 use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
 use crate::period::{self, Unit};
 
@@ -51,18 +51,11 @@ fn refuse_foreign(
     algorithm: Algorithm,
     report: &mut Report<'_>,
 ) -> Result<(), Reported> {
-    let plain = LimitSpec { algorithm, hits: 1, period_ms: 1_000, ..LimitSpec::default() };
-    let probes = [
-        ("burst", LimitSpec { burst: Some(1), ..plain.clone() }),
-        ("sub_windows", LimitSpec { sub_windows: Some(1), ..plain.clone() }),
-        ("weighted", LimitSpec { weighted: Some(false), ..plain }),
-    ];
     let mut result = Ok(());
-    for (name, probe) in probes {
-        if fields.get(name).is_none() {
-            continue;
-        }
-        if let Err(error) = Limit::new(&probe) {
+    for name in LimitSpec::OPTIONAL_FIELDS {
+        if fields.get(name).is_some()
+            && let Err(error) = algorithm.check_field(name)
+        {
             result = Err(refuse_limit(fields, &error, report));
         }
     }
