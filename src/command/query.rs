@@ -16,6 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::dial::Target;
 use crate::entries;
+use crate::limit::display::Rate;
 use crate::period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
@@ -168,7 +169,9 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     let (limit, remaining) = if status.unlimited {
         ("unlimited".to_owned(), "-".to_owned())
     } else {
-        (format!("{} per {}", status.limit, period(status.period)), status.remaining.to_string())
+        let rate = |period| Rate { hits: status.limit, period_ms: ms(period) }.to_string();
+        let limit = status.period.map_or_else(|| "-".to_owned(), rate);
+        (limit, status.remaining.to_string())
     };
     let retry = period(status.retry_after);
     let reset = period(status.reset_after);

@@ -6,7 +6,6 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use tidegate::period;
 use tidegate::rules::parse::{LoadErrors, load, parse};
 use tidegate::rules::{Rule, RuleSet, Switches};
 
@@ -29,9 +28,8 @@ fn rule_line(rule: &Rule) -> String {
     let mut line = format!("{}:", rule.path());
     for one in rule.limits() {
         let limit = one.limit();
-        let period = period::format(limit.period_ms());
         let algorithm = limit.algorithm().name();
-        write!(line, " [{} per {period} {algorithm} {}]", limit.hits(), one.name()).unwrap();
+        write!(line, " [{} {algorithm} {}]", limit.rate(), one.name()).unwrap();
     }
     if let Some(unlimited) = rule.unlimited() {
         write!(line, " unlimited {}", unlimited.name()).unwrap();
