@@ -1,11 +1,11 @@
-//! Every metric, in one table.
+//! The metrics of the process. `declared` has the declaration of each.
 //!
 //! Handles are made when rules load, so that counting costs no lookup and no label comes from
 //! traffic, except where a rule asks for it ([`checks`]).
 
 use std::sync::Arc;
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
+use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -16,6 +16,7 @@ pub mod checks;
 mod configured;
 mod counts;
 mod decisions;
+mod declared;
 mod process;
 mod rules;
 mod tls;
@@ -24,35 +25,15 @@ pub mod top;
 use checks::Checks;
 pub use counts::{Failures, LogLines, Reconciled, SpanCounts};
 use decisions::Decisions;
+use declared::{
+    BUILD_INFO, CONFIG_INFO, CONNECTIONS, DECISION_SECONDS, HISTOGRAMS, IN_FLIGHT, MEMORY_EVICTED,
+    MEMORY_KEYS, Metric, REDIS_SECONDS, RELOADED_AT, RELOADED_WELL, RELOADS, RUN_REQUESTS, SHED,
+    STORE_ERRORS, STORE_UP,
+};
 pub(crate) use rules::OVERRIDE;
 pub use rules::{RuleMetrics, RuleNames};
 pub use tls::TlsMetrics;
 use top::Top;
-
-const DECISION_SECONDS: &str = "rate_limit_decision_duration_seconds";
-const REDIS_SECONDS: &str = "redis_operation_duration_seconds";
-const STORE_UP: &str = "rate_limit_store_up";
-const STORE_ERRORS: &str = "rate_limit_store_errors_total";
-const RELOADS: &str = "rate_limit_config_reload_total";
-const RELOADED_AT: &str = "rate_limit_config_last_reload_timestamp_seconds";
-const RELOADED_WELL: &str = "rate_limit_config_last_reload_successful";
-const SHED: &str = "rate_limit_shed_total";
-const IN_FLIGHT: &str = "rate_limit_in_flight";
-const CONNECTIONS: &str = "rate_limit_connections";
-const CONFIG_INFO: &str = "rate_limit_config_info";
-const RUN_REQUESTS: &str = "rate_limit_store_run_requests";
-const MEMORY_KEYS: &str = "rate_limit_memory_keys";
-const MEMORY_EVICTED: &str = "rate_limit_memory_evicted_total";
-const BUILD_INFO: &str = "tidegate_build_info";
-
-/// 50 µs to 1 s.
-const BUCKETS: [f64; 14] = [
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0,
-];
-
-/// Requests per run: up to the default of `--store-batch-max`, and four times it.
-const RUN_BUCKETS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 /// All metrics of the process.
 #[derive(Clone)]
@@ -155,33 +136,35 @@ impl Metrics {
     /// # Errors
     /// The exporter does not accept the histogram buckets.
     pub fn new(series_max: usize, store_error_kinds: &[&'static str]) -> Result<Self, BuildError> {
-        let recorder = PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
-            .set_buckets_for_metric(Matcher::Full(RUN_REQUESTS.to_owned()), &RUN_BUCKETS)?
-            .build_recorder();
+        let mut builder = PrometheusBuilder::new();
+        for metric in HISTOGRAMS {
+            let matcher = Matcher::Full(metric.name.to_owned());
+            builder = builder.set_buckets_for_metric(matcher, metric.buckets())?;
+        }
+        let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let recorder = Arc::new(recorder);
         let metrics = with_local_recorder(&*recorder, || {
-            describe();
-            gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-            let error = |kind| (kind, counter!(STORE_ERRORS, "kind" => kind));
+            process::describe();
+            BUILD_INFO.series(&[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+            let error = |kind| (kind, STORE_ERRORS.series(&[("kind", kind)]));
             Self {
                 handle,
-                decision_seconds: histogram!(DECISION_SECONDS),
-                evalsha_seconds: histogram!(REDIS_SECONDS, "operation" => "evalsha"),
-                run_requests: histogram!(RUN_REQUESTS),
-                store_up: gauge!(STORE_UP),
+                decision_seconds: DECISION_SECONDS.series(&[]),
+                evalsha_seconds: REDIS_SECONDS.series(&[("operation", "evalsha")]),
+                run_requests: RUN_REQUESTS.series(&[]),
+                store_up: STORE_UP.series(&[]),
                 errors: store_error_kinds.iter().copied().map(error).collect(),
                 config: Arc::default(),
-                reloads: counter!(RELOADS, "result" => "success"),
-                reloads_refused: counter!(RELOADS, "result" => "failure"),
-                reloaded_at: gauge!(RELOADED_AT),
-                reloaded_well: gauge!(RELOADED_WELL),
-                shed: Shed::ALL.map(|shed| counter!(SHED, "reason" => shed.name())),
-                in_flight: gauge!(IN_FLIGHT),
-                connections: gauge!(CONNECTIONS),
-                memory_keys: gauge!(MEMORY_KEYS),
-                memory_evicted: counter!(MEMORY_EVICTED),
+                reloads: RELOADS.series(&[("result", "success")]),
+                reloads_refused: RELOADS.series(&[("result", "failure")]),
+                reloaded_at: RELOADED_AT.series(&[]),
+                reloaded_well: RELOADED_WELL.series(&[]),
+                shed: Shed::ALL.map(|shed| SHED.series(&[("reason", shed.name())])),
+                in_flight: IN_FLIGHT.series(&[]),
+                connections: CONNECTIONS.series(&[]),
+                memory_keys: MEMORY_KEYS.series(&[]),
+                memory_evicted: MEMORY_EVICTED.series(&[]),
                 failures: Failures::new(),
                 reconciled: Reconciled::new(),
                 spans: SpanCounts::new(),
@@ -262,30 +245,8 @@ impl Metrics {
     }
 }
 
-/// Rendered here, because the exporter would keep a series for every hash that there ever was.
+/// Rendered here, because the exporter would keep a series for every hash that was ever in force.
 fn config_info(hash: &str) -> String {
-    let about = "1, labelled with the hash of the limits in force";
-    format!(
-        "# HELP {CONFIG_INFO} {about}\n# TYPE {CONFIG_INFO} gauge\n{CONFIG_INFO}{{hash=\"{hash}\"}} 1\n\n"
-    )
-}
-
-fn describe() {
-    use metrics::{Unit::Seconds, describe_counter, describe_gauge, describe_histogram};
-    describe_histogram!(DECISION_SECONDS, Seconds, "From a request's arrival to its decision");
-    describe_histogram!(REDIS_SECONDS, Seconds, "Operations on Redis");
-    describe_histogram!(RUN_REQUESTS, "Requests that one script run decides");
-    process::describe();
-    describe_gauge!(STORE_UP, "1 while the store decides, else 0");
-    describe_counter!(STORE_ERRORS, "Decisions that the store could not make");
-    describe_counter!(RELOADS, "Readings of the limits files, by what came of them");
-    describe_gauge!(RELOADED_AT, Seconds, "When limits were last put in force, in Unix seconds");
-    describe_gauge!(RELOADED_WELL, "1 while the newest limits are in force, 0 while refused");
-    tls::describe();
-    describe_counter!(SHED, "Calls and connections sent away for want of room, by reason");
-    describe_gauge!(IN_FLIGHT, "Calls that are being decided");
-    describe_gauge!(CONNECTIONS, "Connections on the gRPC port");
-    describe_gauge!(MEMORY_KEYS, "Counters in memory: the store's, or the fallback's");
-    describe_counter!(MEMORY_EVICTED, "Counters in force dropped at the bound on keys");
-    describe_gauge!(BUILD_INFO, "1, labelled with the version");
+    let Metric { name, .. } = CONFIG_INFO;
+    format!("{}{name}{{hash=\"{hash}\"}} 1\n\n", CONFIG_INFO.header())
 }

@@ -13,11 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::configured::{Configured, escaped};
+use super::declared::{CHECKS, NEAR_LIMIT, SERIES_DROPPED};
 use crate::decision::LimitResult;
-
-const CHECKS: &str = "rate_limit_check_total";
-const NEAR: &str = "rate_limit_near_limit_total";
-const DROPPED: &str = "rate_limit_metric_series_dropped_total";
 
 /// The dimension of dropped series.
 const OTHER: &str = "other";
@@ -199,22 +196,21 @@ fn write_families(
     all: &BTreeMap<Name, Series>,
     dropped: u64,
 ) -> std::fmt::Result {
-    writeln!(text, "# HELP {CHECKS} Limits checked, by what came of it\n# TYPE {CHECKS} counter")?;
+    text.push_str(&CHECKS.header());
     for ((domain, dimension), series) in all {
         for (result, count) in LimitResult::ALL.iter().zip(&series.results) {
             let (labels, result) = (labels(domain, dimension), result.name());
             let count = count.load(Ordering::Relaxed);
-            writeln!(text, "{CHECKS}{{{labels},result=\"{result}\"}} {count}")?;
+            writeln!(text, "{}{{{labels},result=\"{result}\"}} {count}", CHECKS.name)?;
         }
     }
-    let about = "Checks that passed and left a fifth of the limit or less";
-    writeln!(text, "\n# HELP {NEAR} {about}\n# TYPE {NEAR} counter")?;
+    write!(text, "\n{}", NEAR_LIMIT.header())?;
     for ((domain, dimension), series) in all {
         let labels = labels(domain, dimension);
-        writeln!(text, "{NEAR}{{{labels}}} {}", series.near.load(Ordering::Relaxed))?;
+        let count = series.near.load(Ordering::Relaxed);
+        writeln!(text, "{}{{{labels}}} {count}", NEAR_LIMIT.name)?;
     }
-    let about = "Series of values that were dropped at --metric-max-series";
-    writeln!(text, "\n# HELP {DROPPED} {about}\n# TYPE {DROPPED} counter\n{DROPPED} {dropped}\n")
+    write!(text, "\n{}{} {dropped}\n\n", SERIES_DROPPED.header(), SERIES_DROPPED.name)
 }
 
 fn labels(domain: &str, dimension: &str) -> String {

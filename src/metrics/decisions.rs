@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::configured::{Configured, escaped};
+use super::declared::DECISIONS;
 use crate::decision::Source;
-
-const DECISIONS: &str = "rate_limit_decision_total";
 
 const DECIDED: [&str; 2] = ["allowed", "rejected"];
 
@@ -37,9 +36,9 @@ impl Decisions {
 
     /// Appends all series in Prometheus's text format.
     pub(super) fn render(&self, text: &mut String) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "# HELP {DECISIONS} Requests decided\n# TYPE {DECISIONS} counter\n");
+        text.push_str(&DECISIONS.header());
         self.0.for_each(|domain, series| {
+            // Writing to a string does not fail.
             let _ = write_domain(text, &escaped(domain), series);
         });
         text.push('\n');
@@ -51,7 +50,8 @@ fn write_domain(text: &mut String, domain: &str, series: &Series) -> fmt::Result
         let name = source.name();
         for (decision, count) in DECIDED.iter().zip(&series.0[source as usize]) {
             let labels = format!("domain=\"{domain}\",decision=\"{decision}\",source=\"{name}\"");
-            writeln!(text, "{DECISIONS}{{{labels}}} {}", count.load(Ordering::Relaxed))?;
+            let count = count.load(Ordering::Relaxed);
+            writeln!(text, "{}{{{labels}}} {count}", DECISIONS.name)?;
         }
     }
     Ok(())

@@ -1,14 +1,11 @@
 //! Metrics of a port with TLS.
 
-use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
+use metrics::{Counter, Gauge};
 
+use super::declared::{
+    TLS_HANDSHAKES_FAILED, TLS_NOT_AFTER, TLS_NOT_BEFORE, TLS_RELOADED_WELL, TLS_RELOADS,
+};
 use crate::tls::Validity;
-
-const HANDSHAKES_FAILED: &str = "rate_limit_tls_handshakes_failed_total";
-const RELOADS: &str = "rate_limit_tls_certificate_reload_total";
-const NOT_BEFORE: &str = "rate_limit_tls_certificate_not_before_seconds";
-const NOT_AFTER: &str = "rate_limit_tls_certificate_not_after_seconds";
-const RELOADED_WELL: &str = "rate_limit_tls_certificate_last_reload_successful";
 
 /// The handles of one port.
 #[derive(Clone)]
@@ -24,13 +21,14 @@ pub struct TlsMetrics {
 
 impl TlsMetrics {
     pub(super) fn new(port: &'static str) -> Self {
+        let port = ("port", port);
         Self {
-            handshakes_failed: counter!(HANDSHAKES_FAILED, "port" => port),
-            read: counter!(RELOADS, "port" => port, "result" => "success"),
-            refused: counter!(RELOADS, "port" => port, "result" => "failure"),
-            well: gauge!(RELOADED_WELL, "port" => port),
-            not_before: gauge!(NOT_BEFORE, "port" => port),
-            not_after: gauge!(NOT_AFTER, "port" => port),
+            handshakes_failed: TLS_HANDSHAKES_FAILED.series(&[port]),
+            read: TLS_RELOADS.series(&[port, ("result", "success")]),
+            refused: TLS_RELOADS.series(&[port, ("result", "failure")]),
+            well: TLS_RELOADED_WELL.series(&[port]),
+            not_before: TLS_NOT_BEFORE.series(&[port]),
+            not_after: TLS_NOT_AFTER.series(&[port]),
         }
     }
 
@@ -48,16 +46,4 @@ impl TlsMetrics {
         self.refused.increment(1);
         self.well.set(0.0);
     }
-}
-
-pub(super) fn describe() {
-    describe_counter!(HANDSHAKES_FAILED, "Connections with which there was no agreement on TLS");
-    describe_counter!(RELOADS, "Readings of a port's certificates, by what came of them");
-    describe_gauge!(
-        RELOADED_WELL,
-        "1 while a port's newest certificates are in force, 0 while refused"
-    );
-    let of_which = "of a port's certificates, of that which ends first; since the epoch";
-    describe_gauge!(NOT_BEFORE, format!("The first valid second {of_which}"));
-    describe_gauge!(NOT_AFTER, format!("The last valid second {of_which}"));
 }
