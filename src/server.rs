@@ -248,7 +248,7 @@ async fn start_workers(
             let reflection = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-            let reflection = health::SERVICES
+            let reflection = crate::grpc::rpc::SERVICES
                 .into_iter()
                 .fold(reflection, tonic_reflection::server::Builder::with_service_name)
                 .build_v1()

@@ -8,6 +8,7 @@
 
 mod export;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,17 +34,13 @@ pub struct Tracing {
     traceparent: TraceContextPropagator,
 }
 
-/// The methods that are traced.
+/// What a call does, as its span names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Envoy's service.
-    ShouldRateLimit,
-    /// Tidegate's service.
-    CheckRateLimit,
-    /// Tidegate's service.
-    GetQuota,
-    /// `POST /json`.
-    Json,
+pub enum Operation {
+    /// An RPC, by its path: `/service/method`.
+    Rpc(&'static str),
+    /// A POST over HTTP, by its route.
+    Post(&'static str),
 }
 
 /// The span of a sampled call. If it is dropped before its end, the call was cancelled.
@@ -83,14 +80,14 @@ impl Tracing {
     }
 
     /// Starts the span of a call with these headers, if it is sampled.
-    pub fn call(&self, method: Method, headers: &HeaderMap) -> Option<Box<CallSpan>> {
+    pub fn call(&self, operation: Operation, headers: &HeaderMap) -> Option<Box<CallSpan>> {
         let above = self.traceparent.extract_with_context(&Context::new(), &Headers(headers));
-        let builder = SpanBuilder::from_name(method.name()).with_kind(SpanKind::Server);
+        let builder = SpanBuilder::from_name(operation.name()).with_kind(SpanKind::Server);
         let mut span = self.tracer.build_with_context(builder, &above);
         if !span.is_recording() {
             return None;
         }
-        span.set_attributes(method.attributes());
+        span.set_attributes(operation.attributes());
         Some(Box::new(CallSpan::of(span, self.tracer.clone())))
     }
 
@@ -105,27 +102,29 @@ impl Tracing {
     }
 }
 
-impl Method {
-    const fn name(self) -> &'static str {
+impl Operation {
+    fn name(self) -> Cow<'static, str> {
         match self {
-            Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-            Self::CheckRateLimit => "tidegate.v1.RateLimitService/CheckRateLimit",
-            Self::GetQuota => "tidegate.v1.RateLimitService/GetQuota",
-            Self::Json => "POST /json",
+            Self::Rpc(path) => path.trim_start_matches('/').into(),
+            Self::Post(route) => format!("POST {route}").into(),
         }
     }
 
     /// Attributes by OpenTelemetry's semantic conventions.
     fn attributes(self) -> Vec<KeyValue> {
-        match self.name().split_once('/') {
-            Some((service, method)) if self != Self::Json => vec![
-                KeyValue::new("rpc.system", "grpc"),
-                KeyValue::new("rpc.service", service),
-                KeyValue::new("rpc.method", method),
-            ],
-            Some(_) | None => vec![
+        match self {
+            Self::Rpc(path) => {
+                let path = path.trim_start_matches('/');
+                let (service, method) = path.split_once('/').unwrap_or((path, ""));
+                vec![
+                    KeyValue::new("rpc.system", "grpc"),
+                    KeyValue::new("rpc.service", service),
+                    KeyValue::new("rpc.method", method),
+                ]
+            }
+            Self::Post(route) => vec![
                 KeyValue::new("http.request.method", "POST"),
-                KeyValue::new("http.route", "/json"),
+                KeyValue::new("http.route", route),
             ],
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use prost::Message;
 use tonic::{Request as Call, Response, Status};
 
-use super::{limit_status, status_of};
+use super::rpc::limit_status;
+use super::status_of;
 use crate::proto::tidegate::admin::v1::admin_service_server::AdminService;
 use crate::proto::tidegate::admin::v1::{ResetQuotaRequest, ResetQuotaResponse};
 use crate::request::{Bounds, Request};

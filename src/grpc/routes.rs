@@ -17,6 +17,7 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 use super::calls::{Calls, TrackedBody};
 use super::message::ResponseBody;
+use super::rpc::{self, CheckRateLimit, GetQuota, Rpc, ShouldRateLimit};
 use super::{Answering, Grpc};
 
 /// Why a stream of health or reflection is refused.
@@ -42,7 +43,8 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         call: Request<Incoming>,
         calls: &Arc<Calls>,
     ) -> impl Future<Output = Response<TrackedBody<ResponseBody>>> + Send + use<H, R> {
-        let may_stay = call.uri().path().starts_with("/grpc.");
+        let path = call.uri().path();
+        let may_stay = rpc::is_health(path) || rpc::is_reflection(path);
         let open = if may_stay { calls.watch() } else { calls.begin() };
         let (open, answer) = match open {
             Some(open) => (open, self.with_timeout(call)),
@@ -75,16 +77,14 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
     fn route(&self, call: Request<Incoming>) -> Answering {
         let grpc = || Arc::clone(&self.grpc);
         match call.uri().path() {
-            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-                grpc().should_rate_limit(call)
-            }
-            "/tidegate.v1.RateLimitService/CheckRateLimit" => grpc().check_rate_limit(call),
-            "/tidegate.v1.RateLimitService/GetQuota" => grpc().get_quota(call),
-            path if path.starts_with("/grpc.health.v1.Health/") => {
+            ShouldRateLimit::PATH => grpc().handle::<ShouldRateLimit>(call),
+            CheckRateLimit::PATH => grpc().handle::<CheckRateLimit>(call),
+            GetQuota::PATH => grpc().handle::<GetQuota>(call),
+            path if rpc::is_health(path) => {
                 let answer = self.health.clone().call(call);
                 Box::pin(async { of_tonic(answer.await) })
             }
-            path if path.starts_with("/grpc.reflection.v1.ServerReflection/") => {
+            path if rpc::is_reflection(path) => {
                 let answer = self.reflection.clone().call(call);
                 Box::pin(async { of_tonic(answer.await) })
             }

@@ -27,7 +27,7 @@ use crate::proto::DESCRIPTORS;
 use crate::request::{Request, RequestError};
 use crate::service::DecideError;
 use crate::store::DecideContext;
-use crate::trace::{CallSpan, Method};
+use crate::trace::{CallSpan, Operation};
 
 /// The descriptors of the request and its answer.
 static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = LazyLock::new(|| {
@@ -60,7 +60,7 @@ impl FromRequestParts<Arc<Pages>> for Traced {
 
     async fn from_request_parts(parts: &mut Parts, pages: &Arc<Pages>) -> Result<Self, Infallible> {
         let tracing = pages.service.tracing();
-        Ok(Self(tracing.and_then(|tracing| tracing.call(Method::Json, &parts.headers))))
+        Ok(Self(tracing.and_then(|tracing| tracing.call(Operation::Post("/json"), &parts.headers))))
     }
 }
 

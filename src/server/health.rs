@@ -9,6 +9,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::lifecycle::{Phase, PhaseWatch};
+use crate::grpc::rpc::SERVICES;
 use crate::service::{Readiness, Service};
 use crate::store_error::StoreError;
 
@@ -17,14 +18,6 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// How long one reconciliation may take, so that the rest is not delayed.
 const RECONCILE_MAX: Duration = Duration::from_millis(200);
-
-/// The services of the gRPC port. Those of the admin port are not included.
-pub(super) const SERVICES: [&str; 4] = [
-    "tidegate.v1.RateLimitService",
-    "envoy.service.ratelimit.v3.RateLimitService",
-    "grpc.health.v1.Health",
-    "grpc.reflection.v1.ServerReflection",
-];
 
 /// The services whose health can be asked for. The empty name stands for the process.
 fn all() -> impl Iterator<Item = &'static str> {
