@@ -7,6 +7,15 @@
 -- functions: the build puts `bucket.read` of bucket.lua where decide.lua names it after `--@`, and
 -- constants (names in capitals) where they are used.
 --
+-- To add an algorithm: its code below, in ScriptArguments of its file in src/algorithm and, if it has
+-- a function or a section, its own file here and in build.rs.
+--   A state of several records, as the logs': the file fills `opens`, `notes`, `refunds`, `stores` and
+--   `retries` of read.lua, which has the condition on which the functions are made. decide.lua and
+--   write.lua need no change.
+--   A state of one amount, as the windows': sections, which decide.lua names where it reads, clears and
+--   reports a state, and write.lua where it writes one. They are no table, because a call and the
+--   creation of a function for every row or run cost more than a comparison.
+--
 -- A counter's limit may change within a run; what its key names, algorithm and period, may not.
 --
 -- KEYS: the counters of all requests, each once. First those that are read and written whole,
