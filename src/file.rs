@@ -61,7 +61,7 @@ mod tests {
         mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
         for none in [&*pipe, folder.path(), Path::new("/dev/zero")] {
             let error = read(none, 5).unwrap_err().to_string();
-            assert!(error.contains("is no file"), "{}: {error}", none.display());
+            assert!(error.contains("is not a file"), "{}: {error}", none.display());
         }
     }
 }

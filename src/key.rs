@@ -113,7 +113,7 @@ impl Key {
         }
         key.extend_from_slice(b"}:");
         push_path(&mut key, counter);
-        key.extend_from_slice(&counter.tail.as_bytes());
+        key.extend_from_slice(counter.tail.as_bytes());
         Self::of_bytes(key)
     }
 

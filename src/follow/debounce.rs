@@ -4,7 +4,7 @@
 //! differs, polls follow every `SETTLE`. The files are read
 //! - once they have not changed for the follower's own time and no file is open for writing;
 //! - after `MOVING_MAX` times that time although they still change, if files are only replaced by
-//! others: a replaced file is complete, so a writer that never pauses cannot keep changes out;
+//!   others: a replaced file is complete, so a writer that never pauses cannot keep changes out;
 //! - after `WRITING_MAX` in any case: a writer may hang with a file open.
 //!
 //! A read is discarded if a file changed meanwhile. A read that failed for a file is retried after

@@ -226,7 +226,8 @@ async fn a_flood_of_limits_that_requests_bring_leaves_configured_ones_exact() {
     for key in ["route", "of no rule"] {
         let brought = |flood: Request, value: usize| {
             let own = flood.about(key, format!("{key} {value}"));
-            own.limited_to(1 + u32::try_from(value).unwrap(), hour).every(1 + value as u32 % 7)
+            own.limited_to(1 + u32::try_from(value).unwrap(), hour)
+                .every(1 + u32::try_from(value % 7).unwrap())
         };
         let admitted = flood_calls(&caller, brought).await;
         assert_eq!(admitted, if key == "route" { ADMITTED } else { 0 }, "{key}");
