@@ -111,7 +111,7 @@ fn query_exits_with_the_decision() {
     assert_eq!(query(&served, &[login, "--peek"]).code, 1);
     let free = query(&served, &["nothing=x"]);
     assert_eq!(free.code, 0);
-    assert!(free.out.contains("no limit stands on"), "{}", free.out);
+    assert!(free.out.contains("no limit applies to these descriptors"), "{}", free.out);
 }
 
 #[test]
