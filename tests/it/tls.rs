@@ -268,7 +268,7 @@ fn the_expiry_of_a_certificate_is_reported() {
         metric(&served, &format!("rate_limit_tls_certificate_not_{which}_seconds{{port=\"grpc\"}}"))
     };
     assert_eq!((second("before"), second("after")), (978_307_200.0, 1_009_843_200.0));
-    served.tidegate.wait_for_log("the certificate has ended");
+    served.tidegate.wait_for_log("the certificate has expired");
     for (old, new) in [(&key, "server.key"), (&cert, "server.pem")] {
         fs::copy(made.file(new), old).unwrap();
     }

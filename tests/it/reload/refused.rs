@@ -75,7 +75,7 @@ fn an_empty_or_missing_file_keeps_the_old_limits() {
     loaded.wait_for_page("/readyz", "cannot be read: no such file or directory");
     // A pipe: opening it would wait for a writer.
     mkfifoat(CWD, &path, Mode::RWXU).unwrap();
-    loaded.wait_for_page("/readyz", "cannot be read: is no file");
+    loaded.wait_for_page("/readyz", "cannot be read: is not a file");
     fs::remove_file(&path).unwrap();
     fs::write(&path, limits(2_000_000)).unwrap();
     loaded.wait_for_limit(2_000_000);
