@@ -2,7 +2,7 @@
 //!
 //! Each file here has all that is special about an algorithm, or about a family that shares its
 //! arithmetic: its names, the check of a limit, and the operations on a state. This file lists them,
-//! `limit.rs` calls them through [`dispatch`], and no other code asks which algorithm a limit has.
+//! `limit.rs` calls them through `dispatch!`, and no other code asks which algorithm a limit has.
 //!
 //! Nothing here reads a clock, waits or allocates, except for a state's own records. The same
 //! formulas are in `lua/`, and a test runs both side by side and compares answers and stored bytes.

@@ -1,6 +1,6 @@
 //! Follows files that change while the service runs: limits, certificates and their keys.
 //!
-//! A [`Follower`] polls. Each poll reads the metadata of every followed file, through symlinks.
+//! A `Follower` polls. Each poll reads the metadata of every followed file, through symlinks.
 //! When a poll differs from the one before, further polls follow quickly, and the files are read
 //! once their metadata stays the same. Contents are then compared by hash, so that a file that is
 //! only touched changes nothing. `debounce` makes these decisions and does no IO; `metadata` reads
@@ -12,7 +12,7 @@
 //! inotify for that. Where inotify reports nothing (network mounts), a file is read when its
 //! metadata stays the same.
 //!
-//! A follower works on the thread that calls [`Follower::next`], one per set of files: a mount that
+//! A follower works on the thread that calls `Follower::next`, one per set of files: a mount that
 //! hangs delays its own files only. No lock is held during IO, so neither the serving threads nor
 //! the end of the process wait for it. Files that cannot be read are retried; the caller gets the
 //! failure once.

@@ -31,7 +31,7 @@ pub enum Algorithm {
     Gcra = 6,
 }
 
-/// A limit as it is written down. [`super::Limit::new`] checks it.
+/// A limit as it is written down. [`Limit::new`](crate::limit::Limit::new) checks it.
 #[derive(Clone, Debug, Default)]
 pub struct LimitSpec {
     /// How hits are counted.

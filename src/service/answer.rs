@@ -42,7 +42,7 @@ pub struct LimitAnswer<'s> {
     /// The rule that was matched.
     pub matched: Option<&'s Rule>,
     /// The store's answer; an unlimited rule has room for any hits. No wait is longer than
-    /// [`DURATION_MAX_MS`], which every protocol can express.
+    /// `DURATION_MAX_MS`, which every protocol can express.
     pub status: Status,
 }
 

@@ -10,7 +10,7 @@
 //! Where requests are decided on several servers, hits that one of them took are given back when
 //! another rejects. Another replica that sees them in between may be told a long wait that ends
 //! with the undo, of which it does not hear. So a denial that an undo may revoke is kept for the
-//! time of [`UNDO_RUNS`] runs only: no longer than such a request itself may take.
+//! time of `UNDO_RUNS` runs only: no longer than such a request itself may take.
 //!
 //! A rejected request also leaves behind how its other limits stood, for its next rejection.
 //!
