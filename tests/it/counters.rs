@@ -15,6 +15,29 @@ pub fn checked(spec: &LimitSpec) -> Limit {
     Limit::new(spec).expect("a limit that can be")
 }
 
+/// The milliseconds of [`monthly_bucket`]'s period.
+pub const MONTH_MS: u64 = 30 * 86_400_000;
+
+/// The hits of [`monthly_bucket`]. They and [`MONTH_MS`] have no common divisor, so a hit weighs
+/// 2,592,000,000 units, and 3,474,000 hits are 2^53 of them.
+pub const MONTHLY_HITS: u64 = 1_000_003;
+
+/// A token bucket whose debts soon exceed 2^53 units.
+pub fn monthly_bucket() -> Limit {
+    checked(&LimitSpec {
+        algorithm: Algorithm::TokenBucket,
+        hits: MONTHLY_HITS,
+        period_ms: MONTH_MS,
+        overdraft: true,
+        ..LimitSpec::default()
+    })
+}
+
+/// Milliseconds in which so many units of [`monthly_bucket`] drain.
+pub fn drained_in_ms(units: u128) -> u64 {
+    u64::try_from(units.div_ceil(u128::from(MONTHLY_HITS))).expect("a time in u64")
+}
+
 /// The key of the counter `name` in the domain `test`.
 pub fn key(name: &str, limit: &Limit) -> Key {
     key_in("test", name, limit)

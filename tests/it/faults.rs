@@ -80,6 +80,18 @@ fn assert_answered(
     );
 }
 
+/// Asserts, from the end of a fault on, that Redis decides again within the deadline, and that every
+/// request of the load was answered. The deadline is computed from the slowest control request.
+fn assert_recovers(what: &str, load: Load, deadline: fn(Duration) -> Duration) {
+    let healed = load.now();
+    let back = load.wait_for(DEADLINE, |sample| sample.sent > healed && sample.source == Store);
+    load.go_on_for(Duration::from_millis(300));
+    let (samples, slowest_control) = load.stop_beside();
+    let pause = back.sent - healed;
+    assert_answered(what, (&samples, slowest_control), Some(pause));
+    assert!(pause <= deadline(slowest_control), "{what}: back after {pause:?}");
+}
+
 #[test]
 fn every_call_is_answered_during_network_faults_and_redis_decides_again() {
     let server = RedisServer::start(Version::Redis70);
@@ -99,16 +111,10 @@ fn every_call_is_answered_during_network_faults_and_redis_decides_again() {
         load.wait_for(DEADLINE, is_fallback);
         load.go_on_for(Duration::from_millis(700));
         proxy.set(Mode::Pass);
-        let healed = load.now();
-        let back = load.wait_for(DEADLINE, |sample| sample.sent > healed && sample.source == Store);
-        load.go_on_for(Duration::from_millis(200));
-        let (samples, slowest_control) = load.stop_beside();
-        let pause = back.sent - healed;
-        assert_answered(name, (&samples, slowest_control), Some(pause));
+        assert_recovers(name, load, back_max);
         // Of three threads, or a few more on machines with more cores.
         let connections = proxy.accepted() - connected;
         assert!(connections <= 100, "{mode:?}: {connections} connections in about a second");
-        assert!(pause <= back_max(slowest_control), "{mode:?}: back after {pause:?}");
     }
 }
 
@@ -160,15 +166,7 @@ fn a_sentinel_failover_is_followed() {
     let load = steady(&served);
     let lost = sentinels.kill_master();
     sentinels.wait_for_failover(lost, DEADLINE);
-    let failed_over = load.now();
-    let back =
-        load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
-    load.go_on_for(Duration::from_millis(300));
-    let pause = back.sent - failed_over;
-    let (samples, slowest_control) = load.stop_beside();
-    let back_after = Some(pause);
-    assert_answered("sentinel failover, master killed", (&samples, slowest_control), back_after);
-    assert!(pause <= back_max(slowest_control), "back after {pause:?}");
+    assert_recovers("sentinel failover, master killed", load, back_max);
 }
 
 #[test]
@@ -178,15 +176,7 @@ fn a_failover_that_keeps_connections_open_is_followed() {
     let load = steady(&served);
     let lost = sentinels.hand_over();
     sentinels.wait_for_failover(lost, DEADLINE);
-    let failed_over = load.now();
-    let back =
-        load.wait_for(DEADLINE, |sample| sample.sent > failed_over && sample.source == Store);
-    load.go_on_for(Duration::from_millis(300));
-    let pause = back.sent - failed_over;
-    let (samples, slowest_control) = load.stop_beside();
-    let what = "sentinel failover, by the command FAILOVER";
-    assert_answered(what, (&samples, slowest_control), Some(pause));
-    assert!(pause <= found_max(slowest_control), "back after {pause:?}");
+    assert_recovers("sentinel failover, by the command FAILOVER", load, found_max);
 }
 
 #[test]
@@ -201,12 +191,5 @@ fn an_address_that_moves_to_a_new_primary_is_followed() {
     load.wait_for(DEADLINE, is_fallback);
     load.go_on_for(Duration::from_millis(700));
     proxy.lead_to(new.addr());
-    let moved = load.now();
-    let back = load.wait_for(DEADLINE, |sample| sample.sent > moved && sample.source == Store);
-    load.go_on_for(Duration::from_millis(200));
-    let pause = back.sent - moved;
-    let (samples, slowest_control) = load.stop_beside();
-    let what = "address moved to a new primary, connections kept";
-    assert_answered(what, (&samples, slowest_control), Some(pause));
-    assert!(pause <= found_max(slowest_control), "back after {pause:?}");
+    assert_recovers("address moved to a new primary, connections kept", load, found_max);
 }

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tidegate::clock::FakeClock;
 use tidegate::decide::{CounterRequest, Mode};
 use tidegate::decision::Status;
-use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
+use tidegate::limit::HITS_MAX;
 use tidegate::on_store_failure::OnStoreFailure;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::{AnyStore, DecideContext};
 
-use crate::counters::{checked, refund, take};
+use crate::counters::{MONTH_MS, MONTHLY_HITS, drained_in_ms, monthly_bucket, refund, take};
 use crate::support::client::{Page, Served, request};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::store_on;
@@ -22,28 +22,12 @@ use crate::support::stores::store_on;
 /// A time in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 
-const MONTH_MS: u64 = 30 * 86_400_000;
-
 /// The longest protobuf Duration, 10,000 years.
 const DURATION_MAX_S: i64 = 315_576_000_000;
 
-/// A hit weighs 2,592,000,000 units, so 3,474,000 hits are 2^53 of them.
-const HITS: u64 = 1_000_003;
-
-fn prime_month() -> Limit {
-    checked(&LimitSpec {
-        algorithm: Algorithm::TokenBucket,
-        hits: HITS,
-        period_ms: MONTH_MS,
-        overdraft: true,
-        ..LimitSpec::default()
-    })
-}
-
-/// Milliseconds in which so many hits of [`prime_month`] drain.
-fn drained_in_ms(hits: u64) -> u64 {
-    let units = u128::from(hits) * u128::from(MONTH_MS);
-    u64::try_from(units.div_ceil(u128::from(HITS))).unwrap()
+/// Milliseconds in which so many hits of [`monthly_bucket`] drain.
+fn hits_drained_in_ms(hits: u64) -> u64 {
+    drained_in_ms(u128::from(hits) * u128::from(MONTH_MS))
 }
 
 async fn status_at(store: &AnyStore, counter_request: CounterRequest, at_ms: u64) -> Status {
@@ -54,13 +38,13 @@ async fn status_at(store: &AnyStore, counter_request: CounterRequest, at_ms: u64
 }
 
 async fn counts_a_debt_exactly(store: &AnyStore, name: &str) {
-    let limit = prime_month();
+    let limit = monthly_bucket();
     let hits = |hits| CounterRequest { hits, ..take("debt", &limit) };
     let counter_requests = || CounterRequest { mode: Mode::Peek, ..hits(1) };
     let taken = status_at(store, hits(30_000_000), START_MS).await;
-    assert_eq!(taken.reset_after_ms, drained_in_ms(30_000_000), "{name}");
+    assert_eq!(taken.reset_after_ms, hits_drained_in_ms(30_000_000), "{name}");
     let rejected = status_at(store, counter_requests(), START_MS).await;
-    let wait_ms = drained_in_ms(30_000_000 - HITS + 1);
+    let wait_ms = hits_drained_in_ms(30_000_000 - MONTHLY_HITS + 1);
     assert_eq!(rejected.retry_after_ms, Some(wait_ms), "{name}");
     let early = status_at(store, counter_requests(), START_MS + wait_ms - 1).await;
     assert_eq!((early.within_limit, early.retry_after_ms), (false, Some(1)), "{name}");
@@ -68,11 +52,11 @@ async fn counts_a_debt_exactly(store: &AnyStore, name: &str) {
     // Paid in parts, with hits in between, and given back.
     let later_ms = START_MS + 10 * MONTH_MS;
     let more = status_at(store, hits(5_000_000), later_ms).await;
-    assert_eq!(more.reset_after_ms, drained_in_ms(35_000_000) - 10 * MONTH_MS, "{name}");
+    assert_eq!(more.reset_after_ms, hits_drained_in_ms(35_000_000) - 10 * MONTH_MS, "{name}");
     let less = status_at(store, refund("debt", &limit, 24_000_000), later_ms).await;
-    assert_eq!(less.reset_after_ms, drained_in_ms(11_000_000) - 10 * MONTH_MS, "{name}");
+    assert_eq!(less.reset_after_ms, hits_drained_in_ms(11_000_000) - 10 * MONTH_MS, "{name}");
     let none = status_at(store, refund("debt", &limit, HITS_MAX), later_ms).await;
-    assert_eq!((none.remaining, none.reset_after_ms), (HITS, 0), "{name}");
+    assert_eq!((none.remaining, none.reset_after_ms), (MONTHLY_HITS, 0), "{name}");
 }
 
 #[tokio::test]

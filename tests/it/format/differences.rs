@@ -3,38 +3,22 @@
 
 use std::collections::VecDeque;
 
-use tidegate::decide::{CounterRequest, Mode};
+use tidegate::decide::CounterRequest;
 use tidegate::decision::Status;
-use tidegate::limit::{Algorithm, HITS_MAX, Limit, LimitSpec};
+use tidegate::limit::{Algorithm, HITS_MAX, Limit};
 use tidegate::store::redis::SCRIPT;
 
 use super::recorded::{self, Script};
-use crate::counters::{checked, key, limit, take};
+use crate::counters::{MONTH_MS, drained_in_ms, key, limit, monthly_bucket, peek, take};
 use crate::random::Random;
 use crate::support::servers::{RedisServer, Version};
 
 /// A moment in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 
-const MONTH_MS: u64 = 30 * 86_400_000;
-
-/// Hits of [`monthly`]; they and the milliseconds of a month have no common divisor.
-const HITS: u64 = 1_000_003;
-
 /// A build of format 1 and today's, on one server.
 fn builds(server: &RedisServer) -> [Script; 2] {
     [Script::load(server, &recorded::script(1)), Script::load(server, SCRIPT)]
-}
-
-/// Buckets whose hits weigh 2,592,000,000 units: 3,474,000 hits are 2^53 units.
-fn monthly() -> Limit {
-    checked(&LimitSpec {
-        algorithm: Algorithm::TokenBucket,
-        hits: HITS,
-        period_ms: MONTH_MS,
-        overdraft: true,
-        ..LimitSpec::default()
-    })
 }
 
 fn status(script: &mut Script, counter: CounterRequest, at_ms: u64) -> Status {
@@ -45,12 +29,11 @@ fn status(script: &mut Script, counter: CounterRequest, at_ms: u64) -> Status {
 fn format_1_reads_a_larger_debt_as_2_to_the_53_minus_1_units_and_keeps_that_much() {
     let server = RedisServer::start(Version::Redis70);
     let [mut old, mut todays] = builds(&server);
-    let limit = monthly();
+    let limit = monthly_bucket();
     let hits = |hits| CounterRequest { hits, ..take("debt", &limit) };
-    let peek = || CounterRequest { mode: Mode::Peek, ..hits(1) };
+    let peek = || peek("debt", &limit);
     let bytes = |script: &mut Script| script.stored(key("debt", &limit).as_bytes()).unwrap().len();
     let exact = status(&mut todays, hits(30_000_000), START_MS);
-    let drained_in_ms = |units: u128| u64::try_from(units.div_ceil(u128::from(HITS))).unwrap();
     let (all, most) = (u128::from(MONTH_MS) * 30_000_000, u128::from(HITS_MAX));
     assert_eq!((exact.reset_after_ms, bytes(&mut todays)), (drained_in_ms(all), 32));
     let saturated = status(&mut old, peek(), START_MS);
