@@ -1,9 +1,9 @@
 -- Every hit of the last period. State: a header (dead and len in 4 bytes each, base in 7, the
 -- newest record), then the body, whose records hold the running total of hits through their
--- moment, so that sums are differences and searches are binary. The total wraps at 2^53. The
--- first `dead` records have left the period; they are dropped when they are more than a quarter
--- of the others. A small body is read and written whole, which gives Redis no reason to
--- allocate ahead; of a large one only the header and the records that a decision needs are.
+-- moment, so that sums are differences and searches are binary. After 2^53 - 1 the total
+-- goes on from 0. The first `dead` records have left the period; they are dropped when they are
+-- more than a quarter of the others. A small body is read and written whole, which gives Redis no
+-- reason to allocate ahead; of a large one only the header and the records that a decision needs are.
 --
 -- Dropping the dead copies all live records. Up to COPY_MAX of them are copied in one write. More
 -- are moved to the front in steps of STEP_MAX, one step a write, so that no write takes long. While
@@ -34,7 +34,7 @@ if has_logs then
     if index < state.back then index = index - state.gap end
     return HEADER_BYTES + index * RECORD_BYTES
   end
-  -- The stored bytes of some records that stand in one part.
+  -- The stored bytes of `count` records from `first`; none of them lies beyond a gap in the body.
   local function stored_bytes(state, first, count)
     if count < 1 then return '' end
     local from = offset(state, first)

@@ -54,7 +54,8 @@ pub enum State {
     SubWindows(Vec<Record>),
     /// A bucket.
     Water(Water),
-    /// A bucket with more water than its units can say. Rare, so that it is no part of the others' size.
+    /// A bucket with more than 2^53 - 1 units of water, boxed because it is rare: it would make every
+    /// other state larger.
     Debt(Box<Debt>),
 }
 

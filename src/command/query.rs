@@ -1,8 +1,8 @@
 //! `tidegate query`: sends one check to a running service and prints the decision.
 //!
 //! The exit code says whether the request is allowed, so that scripts can branch on it. The service
-//! decides; this command only prints. The default output is a table for people, `--json` prints one
-//! object with milliseconds for programs. TLS is verified always: there is no flag to skip it.
+//! decides; this command only prints. The default output is a table for people; `--json` prints one
+//! object for programs, with times in milliseconds. TLS certificates are always verified.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Sends the request, prints the answer, and returns whether the request is allowed.
 ///
 /// # Errors
-/// There is no decision; the text says why.
+/// The service could not be reached, or did not decide. The text gives the reason.
 pub fn run(query: &Query) -> Result<bool, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

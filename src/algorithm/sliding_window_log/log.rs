@@ -1,9 +1,9 @@
 //! The state of a sliding window log: every hit of the last period, by its moment.
 //!
 //! A record holds the running total of hits through its moment instead of its own hits, so that
-//! the used count is a difference and the hit that frees enough is found by binary search. The
-//! total wraps at 2^53. The newest record stands in the header and moves to the body when a
-//! later one comes, so that hits of one millisecond share it.
+//! the used count is a difference and the hit that frees enough is found by binary search. After
+//! 2^53 - 1 the total goes on from 0. The newest record is kept in the header, so that hits of the
+//! same millisecond are added to it. The next record moves it to the body.
 //!
 //! The body's first `dead` records have left the period. They stay until they are more than
 //! a quarter of the others (a body that Redis grew has up to twice its bytes, so that this
