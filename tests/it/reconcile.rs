@@ -19,6 +19,7 @@ use tidegate::store_error::StoreError;
 use tokio::time::timeout;
 
 use crate::counters::{checked, in_quota_group, key_in, limit, take};
+use crate::support::process::eventually;
 use crate::support::proxy::{Mode as Network, Proxy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::{Layered, shared, store_at, store_within};
@@ -70,7 +71,8 @@ async fn unsent_hits_are_reconciled_when_redis_is_back() {
     let mut redis = RedisServer::start(Version::Redis70);
     let (store, metrics) = store(&redis.url(), Duration::from_secs(10), 200).await;
     redis.stop();
-    while store.ready().await.is_ok() {}
+    let is_down = async || store.ready().await.is_err().then_some(());
+    eventually(Duration::from_secs(60), is_down).await.expect("it is noticed");
     store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (0, 0));
     redis.restart();

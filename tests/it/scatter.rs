@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use tidegate::store::redis::ring::Ring;
 
 use crate::support::client::{Caller, Request, Served, request};
+use crate::support::process::eventually;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{RedisServer, Version};
 use crate::support::stores::DEADLINE;
@@ -162,12 +162,8 @@ async fn quotas_on_several_servers_reject_together_and_take_where_there_is_capac
 
 /// Waits until a request is allowed; a denial that is kept for a minute fails the test.
 async fn allowed_in_the_end(caller: &Caller, request: &Request) {
-    let allowed = async {
-        while !caller.allows(request).await {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(DEADLINE, allowed).await.expect("a denial that no longer holds ends");
+    let allowed = async || caller.allows(request).await.then_some(());
+    eventually(DEADLINE, allowed).await.expect("a denial that no longer holds ends");
 }
 
 /// A tenant whose counters are on another server than those of `everyone`, and the server.
@@ -188,6 +184,10 @@ async fn hits_given_back_are_not_denied_by_another_replica() {
     let urls = proxies.each_ref().map(Proxy::url).join(",");
     let args = ["--store", &urls, "--store-timeout", "10s", "--deny-cache-ttl", "1m"];
     let replicas = [Served::with(&[SINGLE], &args), Served::with(&[SINGLE], &args)];
+    // A replica that starts while a server hangs would wait for it.
+    for replica in &replicas {
+        assert_eq!(replica.page("/readyz").status, 200);
+    }
     let (first, second) = (replicas[0].caller().await, replicas[1].caller().await);
     let (tenant, server) = tenant_apart(&proxies.each_ref().map(|p| p.addr().to_string()));
     let everyone = request("edge").about("everyone", "");
@@ -197,9 +197,8 @@ async fn hits_given_back_are_not_denied_by_another_replica() {
     assert!(first.allows(&request("edge").about("tenant", tenant.to_string())).await);
     proxies[server].set(Mode::Stall);
     let spread = tokio::spawn(async move { first.allows(&both(tenant)).await });
-    while second.remaining(&everyone).await > 0 {
-        tokio::task::yield_now().await;
-    }
+    let taken = async || (second.remaining(&everyone).await == 0).then_some(());
+    eventually(DEADLINE, taken).await.expect("the other server takes hits");
     assert!(!second.allows(&everyone).await);
     proxies[server].set(Mode::Pass);
     assert!(!spread.await.unwrap());
