@@ -10,8 +10,8 @@ use crate::period;
 pub struct KeySuffix(SmallVec<[u8; 24]>);
 
 impl KeySuffix {
-    /// The suffix for a limit. `ordinal` distinguishes limits of one rule with the same algorithm
-    /// and period.
+    /// The suffix for a limit. `ordinal` distinguishes limits of one rule with the same algorithm,
+    /// period and sub-windows: 0 for the first of them.
     pub fn of(limit: &Limit, ordinal: u8) -> Self {
         let mut tail = SmallVec::new();
         tail.push(b':');
@@ -31,7 +31,7 @@ impl KeySuffix {
     }
 
     /// The end of a key.
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

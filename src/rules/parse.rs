@@ -61,7 +61,7 @@ fn parse_into(
     for (file, text) in files {
         domain::read(text, &mut drafts, switches, &mut Report { file, errors: &mut errors });
     }
-    drafts.drafts.iter_mut().for_each(|draft| draft.finish_tree(&mut errors));
+    drafts.drafts.iter_mut().for_each(|draft| draft.tree.finish(&mut errors));
     drafts.drafts.iter().for_each(|draft| draft.warn_of_missing_names(&mut errors));
     let finish = |draft: Draft| draft.finish(switches);
     errors

@@ -67,7 +67,6 @@ pub struct RuleLimit {
     pub(super) replaces: Box<[Box<str>]>,
     pub(super) limit: Limit,
     pub(super) id: usize,
-    pub(super) ordinal: u8,
     pub(super) key_suffix: KeySuffix,
     pub(super) group: Group,
 }
@@ -255,12 +254,6 @@ impl RuleLimit {
     /// [`super::RuleSet::limits_count`].
     pub fn id(&self) -> usize {
         self.id
-    }
-
-    /// Which one it is among the limits of its rule that have the same algorithm, period and
-    /// sub-windows: what keeps their counters apart. 0 where it is the first or the only one.
-    pub fn ordinal(&self) -> u8 {
-        self.ordinal
     }
 
     /// What ends the keys of its counters.

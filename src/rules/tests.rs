@@ -146,8 +146,18 @@ fn equal_limits_of_one_rule_have_different_counters() {
           {limit: 4, period: 60s}]}]}",
     );
     let rule = rules.domain("d").unwrap().find([("k", "")]).unwrap();
-    let ordinals: Vec<u8> = rule.limits().iter().map(RuleLimit::ordinal).collect();
-    assert_eq!(ordinals, [0, 1, 0, 0, 1, 0, 2]);
+    let suffix = |limit: &RuleLimit| String::from_utf8(limit.key_suffix().as_bytes().to_vec());
+    let suffixes: Vec<_> = rule.limits().iter().map(|limit| suffix(limit).unwrap()).collect();
+    let expected = [
+        ":fixed:1m",
+        ":fixed:1m#1",
+        ":fixed:1h",
+        ":counter10:1m",
+        ":counter10:1m#1",
+        ":counter5:1m",
+        ":fixed:1m#2",
+    ];
+    assert_eq!(suffixes, expected);
 }
 
 #[test]

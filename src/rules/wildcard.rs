@@ -1,6 +1,6 @@
 //! Wildcards: values with stars, and lookup of the first wildcard of a key that matches a value.
 //!
-//! A few wildcards are tried one by one. More than [`FEW`] get an [`Index`], whose lookup takes
+//! A few wildcards are tried one by one. More than [`TRIED_MAX`] get an [`Index`], whose lookup takes
 //! time linear in the length of the value, for any number of wildcards. Each text is kept as pieces
 //! between its stars, so matching needs no backtracking: a hostile value cannot make it slow.
 

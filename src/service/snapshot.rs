@@ -58,7 +58,7 @@ impl Load {
     /// Describes files that come into force now.
     pub fn of(files: &Files, version: u64, at_ms: u64) -> Self {
         let paths = files.paths().map(ToOwned::to_owned).collect();
-        Self { version, hash: files.hash(), at_ms, files: paths }
+        Self { version, hash: files.hash().to_owned(), at_ms, files: paths }
     }
 }
 

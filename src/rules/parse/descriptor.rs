@@ -189,16 +189,16 @@ impl Reader<'_, '_, '_> {
         let wildcard = value.contains('*');
         if key.contains('*') && names.is_some() {
             let message = "a * in a key has no special meaning; wildcards belong in value";
-            self.report.warn(fields.at("key"), format!("{}{message}", fields.subject));
+            fields.warn(fields.at("key"), message, self.report);
         }
         if shares && !wildcard && names.is_some() {
             let message = "share_threshold does nothing without a wildcard in value";
-            self.report.warn(fields.at("share_threshold"), format!("{}{message}", fields.subject));
+            fields.warn(fields.at("share_threshold"), message, self.report);
         }
         let hashes = self.flag(fields, "hash_values");
         if hashes && !wildcard && !value.is_empty() {
             let message = "hash_values does nothing beside a value";
-            self.report.warn(fields.at("hash_values"), format!("{}{message}", fields.subject));
+            fields.warn(fields.at("hash_values"), message, self.report);
         }
         let hashes = hashes && (wildcard || value.is_empty());
         let options = path::Options { shares: shares && wildcard, value_to_metric, hashes };
@@ -251,7 +251,7 @@ impl Reader<'_, '_, '_> {
         let quota = self.flag(fields, "quota_mode");
         if shadow && quota {
             let message = "quota_mode does nothing beside shadow_mode";
-            self.report.warn(fields.at("quota_mode"), format!("{}{message}", fields.subject));
+            fields.warn(fields.at("quota_mode"), message, self.report);
         }
         self.switches.enforcement(match (shadow, quota) {
             (true, _) => Enforcement::Shadow,

@@ -59,8 +59,9 @@ impl Draft {
     /// Applies the settings of a file to the whole domain; files that are merged must agree.
     fn set(&mut self, fields: &Fields<'_, '_>, report: &mut Report<'_>) {
         let mut differs = vec![];
-        if fields.get("slot_by").is_some() {
-            let earlier = std::mem::replace(&mut self.own.slot_by, slot_by(fields, report));
+        if let Some(field) = fields.get("slot_by") {
+            let keys = slot_by(&field.value, report);
+            let earlier = std::mem::replace(&mut self.own.slot_by, keys);
             if !earlier.is_empty() && earlier != self.own.slot_by {
                 differs.push("slot_by");
             }
@@ -84,17 +85,14 @@ impl Draft {
     }
 }
 
-fn slot_by(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Vec<String> {
-    let Some(field) = fields.get("slot_by") else {
-        return vec![];
-    };
-    let Content::List(nodes) = &field.value.content else {
-        let what = kind(&field.value);
-        report.add(field.value.at, format!("slot_by must be a list of entry keys, not {what}"));
+fn slot_by(list: &Node<'_>, report: &mut Report<'_>) -> Vec<String> {
+    let Content::List(nodes) = &list.content else {
+        let what = kind(list);
+        report.add(list.at, format!("slot_by must be a list of entry keys, not {what}"));
         return vec![];
     };
     if nodes.is_empty() {
-        report.add(field.value.at, "slot_by is an empty list; name entry keys or leave it out");
+        report.add(list.at, "slot_by is an empty list; name entry keys or leave it out");
     }
     let mut keys = vec![];
     for node in nodes {

@@ -55,11 +55,6 @@ impl Drafts {
 }
 
 impl Draft {
-    /// Prepares lookups, once all files are read, and reports mistakes about sibling rules.
-    pub(super) fn finish_tree(&mut self, errors: &mut LoadErrors) {
-        self.tree.finish(errors);
-    }
-
     /// Warns of names in `replaces` that no limit of the domain has, in any of its files.
     pub(super) fn warn_of_missing_names(&self, errors: &mut LoadErrors) {
         let limits = self.tree.rules.iter().flat_map(Rule::given_names);

@@ -97,6 +97,11 @@ impl<'n, 'a> Fields<'n, 'a> {
         Reported
     }
 
+    /// Reports a warning about this mapping.
+    pub(super) fn warn(&self, at: Position, message: impl fmt::Display, report: &mut Report<'_>) {
+        report.warn(at, format!("{}{message}", self.subject));
+    }
+
     /// A text as written, quoted or not; null is an empty text.
     pub(super) fn text(&self, name: &str, report: &mut Report<'_>) -> Given<&'n str> {
         let Some(scalar) = self.scalar(name, "text", report)? else {
@@ -136,8 +141,7 @@ impl<'n, 'a> Fields<'n, 'a> {
     /// True or false. Null, which envoyproxy/ratelimit reads as false, counts as not given.
     pub(super) fn flag(&self, name: &str, report: &mut Report<'_>) -> Given<bool> {
         if self.get(name).is_some_and(|field| field.value.is_null()) {
-            let message = format!("{}{name} is empty and means false", self.subject);
-            report.warn(self.at(name), message);
+            self.warn(self.at(name), format!("{name} is empty and means false"), report);
             return Ok(None);
         }
         self.plain(name, &Plain { type_name: "true or false", parse: flag }, report)

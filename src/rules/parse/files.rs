@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
@@ -29,6 +30,8 @@ const HASH_DIGITS: usize = 16;
 pub struct Files {
     pub(super) texts: Vec<(PathBuf, String)>,
     pub(super) errors: LoadErrors,
+    /// Computed when it is first asked for.
+    hash: OnceLock<String>,
 }
 
 impl Files {
@@ -40,7 +43,7 @@ impl Files {
             vec![]
         });
         let texts = paths.into_iter().filter_map(|file| read_file(file, &mut errors)).collect();
-        Self { texts, errors }
+        Self { texts, errors, hash: OnceLock::new() }
     }
 
     /// The paths of the files.
@@ -55,22 +58,26 @@ impl Files {
 
     /// A hash of the contents and the files' names, but not the folder: equal on all replicas with
     /// the same limits.
-    pub fn hash(&self) -> String {
-        let mut hash = Sha256::new();
-        for (path, text) in &self.texts {
-            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            for part in [name, text.as_bytes()] {
-                hash.update(part.len().to_le_bytes());
-                hash.update(part);
-            }
-        }
-        let mut digits = String::new();
-        for byte in hash.finalize().iter().take(HASH_DIGITS / 2) {
-            // Writing to a string never fails.
-            let _ = write!(digits, "{byte:02x}");
-        }
-        digits
+    pub fn hash(&self) -> &str {
+        self.hash.get_or_init(|| hash(&self.texts))
     }
+}
+
+fn hash(texts: &[(PathBuf, String)]) -> String {
+    let mut hash = Sha256::new();
+    for (path, text) in texts {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        for part in [name, text.as_bytes()] {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+    }
+    let mut digits = String::new();
+    for byte in hash.finalize().iter().take(HASH_DIGITS / 2) {
+        // Writing to a string never fails.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 /// The path itself, and if it is a folder, all files in it that are named like limits files: the
@@ -228,7 +235,7 @@ mod tests {
     #[test]
     fn a_hash_depends_on_the_contents_and_not_on_the_folder() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let hash = |folder: &tempfile::TempDir| Files::read(folder.path()).hash();
+        let hash = |folder: &tempfile::TempDir| Files::read(folder.path()).hash().to_owned();
         for folder in &folders {
             fs::write(folder.path().join("a.yaml"), "x").unwrap();
         }

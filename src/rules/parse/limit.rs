@@ -111,7 +111,7 @@ fn kind_of(items: Vec<Item>) -> Kind {
         let key_suffix = KeySuffix::of(&limit, ordinal);
         // The id and the group are set when the rule set is complete.
         let group = Group::default();
-        limits.push(RuleLimit { name, replaces, limit, id: 0, ordinal, key_suffix, group });
+        limits.push(RuleLimit { name, replaces, limit, id: 0, key_suffix, group });
     }
     if limits.is_empty() { Kind::Exempt } else { Kind::Limited(limits.into()) }
 }
@@ -147,8 +147,7 @@ fn refuse_beside_unlimited(
         let is_empty =
             matches!(&field.value.content, Content::Scalar(text) if text.text.is_empty());
         if IDLE_BESIDE_UNLIMITED.contains(&other) || other == "unit" && is_empty {
-            let message = format!("{}{other} does nothing beside unlimited", fields.subject);
-            report.warn(field.at, message);
+            fields.warn(field.at, format!("{other} does nothing beside unlimited"), report);
         } else if KEYS.contains(&other) && !["unlimited", "name", "replaces"].contains(&other) {
             let message = format!("{other} is set beside unlimited; keep one of them");
             result = Err(fields.refuse(field.at, message, report));

@@ -38,11 +38,10 @@ fn warn_of_long_log(fields: &Fields<'_, '_>, limit: &Limit, report: &mut Report<
     let (name, why) =
         if limit.overdraft() { ("overdraft", " in debt") } else { (hits_name(fields), "") };
     let message = format!(
-        "{}a log{why} can hold {records} hits, and one of over {LOG_RECORDS_BOUNDED} can hold Redis \
-         for more than 2 ms while it grows; use sliding_window_counter",
-        fields.subject
+        "a log{why} can hold {records} hits, and one of over {LOG_RECORDS_BOUNDED} can hold Redis \
+         for more than 2 ms while it grows; use sliding_window_counter"
     );
-    report.warn(fields.at(name), message);
+    fields.warn(fields.at(name), message, report);
 }
 
 /// Reports all the fields that the algorithm does not have, whatever their values.
@@ -95,7 +94,7 @@ fn hits(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<u64, Reporte
         Some(hits) => Ok(hits),
         None if fields.get("unit").is_some() => {
             let message = "requests_per_unit is missing and counts as 0: no request passes";
-            report.warn(fields.at, format!("{}{message}", fields.subject));
+            fields.warn(fields.at, message, report);
             Ok(0)
         }
         None => Err(fields.refuse(
