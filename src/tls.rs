@@ -43,6 +43,20 @@ pub struct ClientFiles {
     pub key: PathBuf,
 }
 
+impl ClientFiles {
+    /// A certificate and its key, if they are set. `flags` name them in the error.
+    ///
+    /// # Errors
+    /// One is set without the other.
+    pub fn of(files: [&Option<PathBuf>; 2], flags: [&str; 2]) -> Result<Option<Self>, String> {
+        match files {
+            [None, None] => Ok(None),
+            [Some(cert), Some(key)] => Ok(Some(Self { cert: cert.clone(), key: key.clone() })),
+            _ => Err(format!("{} and {} need each other", flags[0], flags[1])),
+        }
+    }
+}
+
 /// The flags that named the files, and the verified party, for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {

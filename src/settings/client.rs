@@ -27,11 +27,8 @@ impl Client {
     /// # Errors
     /// A certificate without a key, or a key without a certificate.
     pub fn tls(&self) -> Result<Option<TlsFiles>, String> {
-        let client = match (&self.cert_file, &self.key_file) {
-            (None, None) => None,
-            (Some(cert), Some(key)) => Some(ClientFiles { cert: cert.clone(), key: key.clone() }),
-            _ => return Err("--cert-file and --key-file need each other".to_owned()),
-        };
+        let flags = ["--cert-file", "--key-file"];
+        let client = ClientFiles::of([&self.cert_file, &self.key_file], flags)?;
         let files = TlsFiles { ca: self.ca_file.clone(), client };
         Ok(Some(files).filter(|files| *files != TlsFiles::default()))
     }

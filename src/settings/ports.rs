@@ -154,14 +154,12 @@ fn secured(
     if !names.is_empty() && client_ca.is_none() {
         return needs("allow-client-san", "client-ca-file");
     }
-    match (cert, key) {
-        (Some(cert), Some(key)) => {
-            let own = ClientFiles { cert: cert.clone(), key: key.clone() };
+    match ClientFiles::of([cert, key], [&flag("cert-file"), &flag("key-file")])? {
+        Some(own) => {
             Ok(Some(Secured { port, own, client_ca: client_ca.clone(), names: names.to_vec() }))
         }
-        (None, None) if client_ca.is_none() => Ok(None),
-        (None, None) => needs("client-ca-file", "cert-file"),
-        _ => Err(format!("{} and {} need each other", flag("cert-file"), flag("key-file"))),
+        None if client_ca.is_none() => Ok(None),
+        None => needs("client-ca-file", "cert-file"),
     }
 }
 

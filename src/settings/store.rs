@@ -130,11 +130,8 @@ impl Store {
     }
 
     fn tls_files(&self) -> Result<TlsFiles, String> {
-        let client = match (&self.cert_file, &self.key_file) {
-            (None, None) => None,
-            (Some(cert), Some(key)) => Some(ClientFiles { cert: cert.clone(), key: key.clone() }),
-            _ => return Err("--store-cert-file and --store-key-file need each other".to_owned()),
-        };
+        let flags = ["--store-cert-file", "--store-key-file"];
+        let client = ClientFiles::of([&self.cert_file, &self.key_file], flags)?;
         Ok(TlsFiles { ca: self.ca_file.clone(), client })
     }
 }
