@@ -22,6 +22,12 @@ pub fn print(text: &str) -> Result<(), String> {
     printed.map_err(|error| format!("cannot print: {error}"))
 }
 
+/// A runtime on this thread.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("runtime: {error}"))
+}
+
 /// Pads each column but the last to its widest cell. Every line ends with a line feed.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];

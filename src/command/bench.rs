@@ -50,10 +50,7 @@ type Lane = SendRequest<bytes::Bytes>;
 /// No request was answered. The message is for people.
 pub fn run(settings: &Bench) -> Result<(), String> {
     let requests = Requests::new(settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("runtime: {error}"))?;
+    let runtime = super::runtime()?;
     let result = LocalSet::new().block_on(&runtime, load(settings, requests))?;
     super::print(&if settings.json { report::json(&result) } else { report::text(&result) })
 }

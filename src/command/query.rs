@@ -33,10 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// # Errors
 /// The service could not be reached, or did not decide. The text gives the reason.
 pub fn run(query: &Query) -> Result<bool, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("runtime: {error}"))?;
+    let runtime = super::runtime()?;
     let answer = runtime.block_on(ask(query))?;
     let text =
         if query.json { format!("{}\n", json(query, &answer)) } else { table(query, &answer) };

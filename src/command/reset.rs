@@ -10,10 +10,7 @@ use crate::settings::{Client, Reset};
 /// # Errors
 /// The reset failed. The message is for people.
 pub fn run(reset: &Reset) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("runtime: {error}"))?;
+    let runtime = super::runtime()?;
     let statuses = runtime.block_on(async {
         let channel =
             query::connect(&reset.addr, &Client::default(), "serve with --admin-addr").await?;

@@ -48,10 +48,7 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// The limits, the trace or the store have a mistake. The text is for people.
 pub fn run(settings: &Simulate) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("runtime: {error}"))?;
+    let runtime = super::runtime()?;
     let result = runtime.block_on(simulate(settings));
     // The reader thread may still be blocked on input.
     runtime.shutdown_background();

@@ -51,10 +51,7 @@ struct Value {
 /// # Errors
 /// There is no answer. The message is for people.
 pub fn run(top: &Top) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("runtime: {error}"))?;
+    let runtime = super::runtime()?;
     let asked = runtime.block_on(async { timeout(DEADLINE, ask(top)).await });
     let answer = asked
         .map_err(|_elapsed| format!("no answer from {} in {DEADLINE:?}", top.addr))

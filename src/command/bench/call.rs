@@ -123,7 +123,7 @@ fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// Formats `grpc-timeout`.
+/// A status code as the gRPC specification spells it.
 const fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

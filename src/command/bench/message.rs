@@ -101,7 +101,7 @@ impl Requests {
         }
     }
 
-    /// Appends the descriptors with the values drawn for them.
+    /// The descriptors: each entry with the value drawn for it.
     fn drawn(&self) -> impl Iterator<Item = impl Iterator<Item = (&Entry, &[u8])>> {
         let mut first = 0;
         self.descriptors.iter().map(move |entries| {
@@ -147,7 +147,7 @@ fn entry_len((entry, value): (&Entry, &[u8])) -> usize {
     entry.key.len() + if value.is_empty() { 0 } else { with_header(value.len()) }
 }
 
-/// Appends a length-delimited field.
+/// Bytes of a length-delimited field with its header.
 fn with_header(len: usize) -> usize {
     1 + varint_len(len) + len
 }
