@@ -18,6 +18,8 @@ if has_logs then
   local BODY_MAX = 1048576
   local COPY_MAX, STEP_MAX = 256, 256
   local MOVES, MOVES_AT, MOVES_TAG = '<I3I3I3I4', 29, 16777215
+  -- Where the tag's last byte is, and its value. No moment before the year 10,000 has it there.
+  local TAG_AT, TAG_BYTE = 34, 255
   -- Of 24 records.
   local SMALL_BYTES = 312
   local states = {}
@@ -48,7 +50,12 @@ if has_logs then
     if state.body then
       at, total = decode(RECORD, state.body, index * RECORD_BYTES + 1)
     else
-      at, total = decode(RECORD, stored_bytes(state, index, 1))
+      local from = offset(state, index)
+      if state.head and from < HEADER_BYTES + SMALL_BYTES then
+        at, total = decode(RECORD, state.head, from + 1)
+      else
+        at, total = decode(RECORD, stored_bytes(state, index, 1))
+      end
     end
     state.ats[index], state.totals[index] = at, total
     return at, total
@@ -112,13 +119,13 @@ if has_logs then
     local count = min(STEP_MAX, state.gap, state.len - state.back)
     local moved = stored_bytes(state, state.back, count)
     local first = state.back
-    state.back = first + count
+    state.back, state.head = first + count, false
     call('SETRANGE', state.key, text(offset(state, first)), moved)
     end_moves(state)
   end
   local function bury(state, ask)
     state.dead, state.base = live(state, ask)
-    end_moves(state)
+    if state.gap > 0 then end_moves(state) end
     if is_small(state) then
       if state.dead == 0 then return end
     elseif state.gap == 0 and state.dead * 5 <= state.len then
@@ -137,6 +144,7 @@ if has_logs then
       local first = state.len * RECORD_BYTES
       state.body = state.body:sub(1, first) .. raw .. state.body:sub(first + RECORD_BYTES + 1)
     else
+      state.head = false
       call('SETRANGE', state.key, text(offset(state, state.len)), raw)
     end
     state.ats[state.len], state.totals[state.len] = state.at, state.total
@@ -147,22 +155,24 @@ if has_logs then
     end
   end
   opens[LOG] = function(key, ask)
-    local state = { key = KEYS[key], dead = 0, len = 0, base = 0, back = 0, gap = 0 }
-    state.ats, state.totals = {}, {}
-    states[key], used[key], resets[key] = state, 0, 0
+    used[key], resets[key] = 0, 0
     -- One byte more than a small log has tells a large one.
-    local raw = call('GETRANGE', state.key, '0', text(HEADER_BYTES + SMALL_BYTES))
-    if #raw <= HEADER_BYTES + SMALL_BYTES then state.body = raw:sub(HEADER_BYTES + 1) end
-    if raw == '' then return end
-    state.dead, state.len, state.base, state.at, state.total = decode(HEADER, raw)
-    stored_ats[key] = state.at
-    if not state.body then
-      local back, tag, first, gap = decode(MOVES, raw, MOVES_AT)
+    local raw = call('GETRANGE', KEYS[key], '0', text(HEADER_BYTES + SMALL_BYTES))
+    local dead, len, base, at, total, body, head = 0, 0, 0, nil, nil, false, false
+    if #raw <= HEADER_BYTES + SMALL_BYTES then body = raw:sub(HEADER_BYTES + 1) else head = raw end
+    if raw ~= '' then dead, len, base, at, total = decode(HEADER, raw) end
+    -- All fields at once: a table that grows is built anew.
+    local state = { key = KEYS[key], dead = dead, len = len, base = base, at = at, total = total,
+      back = 0, gap = 0, body = body, head = head, has_moves = false, ats = {}, totals = {},
+      live_first = false, live_base = base }
+    states[key] = state
+    if not at then return end
+    stored_ats[key] = at
+    if head and head:byte(TAG_AT) == TAG_BYTE then
+      local back, tag, first, gap = decode(MOVES, head, MOVES_AT)
       state.has_moves = tag == MOVES_TAG
       -- Else a script that does not know it has gone on, and the moved part has left the period.
-      if state.has_moves and back == state.dead then
-        state.dead, state.back, state.gap = first, back, gap
-      end
+      if state.has_moves and back == dead then state.dead, state.back, state.gap = first, back, gap end
     end
     local left = state.at + ask[PERIOD] - moment(state)
     if left > 0 then
@@ -176,7 +186,7 @@ if has_logs then
     if used[key] == 0 then
       state.dead, state.len, state.base, state.body = 0, 0, 0, ''
       state.back, state.gap = 0, 0
-      state.ats, state.totals, state.live_first = {}, {}, nil
+      state.ats, state.totals, state.live_first = {}, {}, false
       state.at, state.total = moment(state), ask[HITS]
       return
     end
