@@ -1,5 +1,6 @@
 //! Answers while Redis does not respond, and afterwards.
 
+mod kinds;
 mod lost;
 mod moved;
 mod refunds;
