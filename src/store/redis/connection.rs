@@ -23,7 +23,7 @@ use super::fred_error::{run_error, store_error};
 use super::script::SCRIPT;
 use super::wire::Call;
 use crate::clock::uptime_us;
-use crate::store_error::{Code, StoreError};
+use crate::store_error::{Code, StoreError, readable};
 
 /// How often one run loads the script: another that loads it for both may fail.
 const LOADS_MAX: usize = 2;
@@ -188,7 +188,7 @@ impl Connection {
             info.lines().find_map(value)
         };
         let bounded = field("maxmemory").is_some_and(|bytes| bytes.trim() != "0");
-        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| policy.trim().to_owned()))
+        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| readable(policy.trim())))
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@
 
 use fred::error::{Error, ErrorKind};
 
-use crate::store_error::{RedisError, StoreError};
+use crate::store_error::{RedisError, StoreError, readable};
 
 /// The errors of commands that fred never wrote to a connection. All other errors in its own words
 /// may follow a write: the connection broke, or its router ended.
@@ -21,27 +21,28 @@ pub(super) fn run_error(error: &Error) -> StoreError {
     let details = error.details();
     let in_own_words = is_of_the_client(error) && !NOT_SENT.contains(&details);
     if *error.kind() == ErrorKind::IO || in_own_words {
-        return StoreError::Lost(details.to_owned());
+        return StoreError::Lost(readable(details));
     }
     if *error.kind() == ErrorKind::NotFound {
         // The reply is not a string of bytes.
-        return StoreError::BadReply(details.to_owned());
+        return StoreError::BadReply(readable(details));
     }
     store_error(error)
 }
 
 /// The error of anything but a script run, which took nothing.
 pub(super) fn store_error(error: &Error) -> StoreError {
-    let details = os_message(error.details()).to_owned();
+    let details = os_message(error.details());
+    let shown = || readable(details);
     match error.kind() {
-        _ if is_of_the_client(error) => StoreError::Unavailable(details),
+        _ if is_of_the_client(error) => StoreError::Unavailable(shown()),
         ErrorKind::Timeout => StoreError::Timeout,
         ErrorKind::IO
         | ErrorKind::Tls
         | ErrorKind::Canceled
         | ErrorKind::Backpressure
-        | ErrorKind::Routing => StoreError::Unavailable(details),
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(details),
+        | ErrorKind::Routing => StoreError::Unavailable(shown()),
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(shown()),
         ErrorKind::Config
         | ErrorKind::Auth
         | ErrorKind::InvalidCommand
