@@ -15,7 +15,7 @@ TOOLS = .servers/cargo
 SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt counts counts-write bench faults dashboard plots fuzz clean-servers
+.PHONY: help run test lint fmt counts counts-write bench faults hostile dashboard plots fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,15 @@ FUZZ = RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_C
 	cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none
 FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
 
+# Seconds per attack.
+HOSTILE_SECONDS ?= 10
+
+hostile: ## Attack the service in every known way for HOSTILE_SECONDS (10) each and print a neighbour's figures.
+	@echo '| attack | calls refused | p99 | memory at most | lines of log |'
+	@echo '| --- | --- | --- | --- | --- |'
+	@TIDEGATE_HOSTILE_SECONDS=$(HOSTILE_SECONDS) cargo test --release --test it -- --test-threads 1 --nocapture hostile 2>&1 \
+		| grep -o '| [^|]* | [0-9]* of [0-9]* | .*|$$'
+
 dashboard: ## Draw the dashboard of a service under load: writes docs/dashboard.svg
 	tests/tools/install-servers redis-7.0 prometheus redis-exporter
 	TIDEGATE_DRAW_DASHBOARD=docs/dashboard.svg cargo test --test it every_query_of_the_dashboard
@@ -87,10 +96,11 @@ plots: ## Draw the requests that each algorithm admits of the same traffic: writ
 	TIDEGATE_DRAW_PLOTS=yes cargo test --test it the_plots_equal_the_results_of_simulate
 
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
-	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request tests/fuzz/corpus/golden
+	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/replies tests/fuzz/corpus/request tests/fuzz/corpus/golden
 	awk '/^=== / { file = "tests/fuzz/corpus/golden/" $$2 ".yaml"; next } /^--- says$$/ { close(file); file = "" } \
 		file { print >file }' tests/golden/limits/*.cases
 	$(FUZZ) limits tests/fuzz/corpus/limits deploy/example tests/fuzz/corpus/golden $(FUZZ_FLAGS)
+	$(FUZZ) replies tests/fuzz/corpus/replies $(FUZZ_FLAGS)
 	$(FUZZ) request tests/fuzz/corpus/request $(FUZZ_FLAGS)
 
 clean-servers: ## Remove the servers and tools that these targets installed.

@@ -15,7 +15,7 @@ use std::fmt;
 
 mod redis;
 
-pub use redis::{Address, Code, Denied, RedisError};
+pub use redis::{Address, Code, Denied, RedisError, readable};
 
 /// The store could not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]

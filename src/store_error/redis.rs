@@ -11,7 +11,7 @@
 pub struct RedisError {
     /// The parsed code.
     pub code: Code,
-    /// The whole reply, for the log.
+    /// The reply for the log, cut and escaped.
     pub message: String,
 }
 
@@ -76,11 +76,28 @@ pub struct Address {
 
 impl RedisError {
     /// Parses an error reply.
-    pub fn parse(message: impl Into<String>) -> Self {
-        let message = message.into();
-        let code = Code::at_start(&message).unwrap_or_else(|| Code::in_script(&message));
-        Self { code, message }
+    pub fn parse(message: &str) -> Self {
+        let code = Code::at_start(message).unwrap_or_else(|| Code::in_script(message));
+        Self { code, message: readable(message) }
     }
+}
+
+/// The most characters of a text from Redis in logs and pages.
+const READABLE_MAX: usize = 500;
+
+/// A text from Redis as logs and pages show it: cut to [`READABLE_MAX`] characters, on one line, with
+/// everything but printable ASCII escaped.
+pub fn readable(text: &str) -> String {
+    let is_plain = |c: &char| matches!(c, ' '..='~');
+    let mut shown = String::new();
+    for c in text.chars() {
+        let length = if is_plain(&c) { 1 } else { c.escape_default().len() };
+        if shown.len() + length > READABLE_MAX {
+            return format!("{shown}… ({} bytes)", text.len());
+        }
+        if is_plain(&c) { shown.push(c) } else { shown.extend(c.escape_default()) }
+    }
+    shown
 }
 
 /// The codes that are one word. In errors inside a script they are searched for in this order.
@@ -288,6 +305,22 @@ mod tests {
         ] {
             assert_eq!(code(message), wanted, "{message}");
         }
+    }
+
+    #[test]
+    fn a_text_is_shown_on_one_short_line_of_plain_characters() {
+        for (text, shown) in [
+            ("ERR no", "ERR no"),
+            ("ERR it's \"a\\b\"", "ERR it's \"a\\b\""),
+            ("ERR \u{1b}[31m\n\u{202e}é", "ERR \\u{1b}[31m\\n\\u{202e}\\u{e9}"),
+        ] {
+            assert_eq!(readable(text), shown);
+        }
+        let longest = "a".repeat(READABLE_MAX);
+        assert_eq!(readable(&longest), longest);
+        assert_eq!(readable(&format!("{longest}b")), format!("{longest}… (501 bytes)"));
+        let half = "a".repeat(READABLE_MAX - 1);
+        assert_eq!(readable(&format!("{half}\u{202e}")), format!("{half}… (502 bytes)"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod collector;
 pub mod envoy;
 pub mod fleet;
+pub mod hostile_redis;
 pub mod load;
 pub mod pages;
 pub mod process;

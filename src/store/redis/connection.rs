@@ -32,7 +32,7 @@ use super::fred_error::{run_error, store_error};
 use super::script::SCRIPT;
 use super::wire::Call;
 use crate::clock::uptime_us;
-use crate::store_error::{Code, StoreError};
+use crate::store_error::{Code, StoreError, readable};
 
 /// Loads of the script per run. Two, because a run that waits for another's load may see it fail.
 const LOADS_MAX: usize = 2;
@@ -200,7 +200,7 @@ impl Connection {
             info.lines().find_map(value)
         };
         let bounded = field("maxmemory").is_some_and(|bytes| bytes.trim() != "0");
-        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| policy.trim().to_owned()))
+        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| readable(policy.trim())))
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@
 
 use fred::error::{Error, ErrorKind};
 
-use crate::store_error::{RedisError, StoreError};
+use crate::store_error::{RedisError, StoreError, readable};
 
 /// The error texts of commands that fred never wrote to a connection. All other errors of its own
 /// may follow a write: the connection broke, or its router task ended.
@@ -21,27 +21,28 @@ pub(super) fn run_error(error: &Error) -> StoreError {
     let details = error.details();
     let may_be_sent = is_of_the_client(error) && !NOT_SENT.contains(&details);
     if *error.kind() == ErrorKind::IO || may_be_sent {
-        return StoreError::Lost(details.to_owned());
+        return StoreError::Lost(readable(details));
     }
     if *error.kind() == ErrorKind::NotFound {
         // The reply is not a string of bytes.
-        return StoreError::BadReply(details.to_owned());
+        return StoreError::BadReply(readable(details));
     }
     store_error(error)
 }
 
 /// Converts the error of any other command. It took no hits.
 pub(super) fn store_error(error: &Error) -> StoreError {
-    let details = os_message(error.details()).to_owned();
+    let details = os_message(error.details());
+    let shown = || readable(details);
     match error.kind() {
-        _ if is_of_the_client(error) => StoreError::Unavailable(details),
+        _ if is_of_the_client(error) => StoreError::Unavailable(shown()),
         ErrorKind::Timeout => StoreError::Timeout,
         ErrorKind::IO
         | ErrorKind::Tls
         | ErrorKind::Canceled
         | ErrorKind::Backpressure
-        | ErrorKind::Routing => StoreError::Unavailable(details),
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(details),
+        | ErrorKind::Routing => StoreError::Unavailable(shown()),
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(shown()),
         ErrorKind::Config
         | ErrorKind::Auth
         | ErrorKind::InvalidCommand
