@@ -104,6 +104,11 @@ fn panels(pace: Pace) -> Vec<Panel> {
     panels.map(|value| panel(value, pace)).collect()
 }
 
+fn annotations() -> Vec<Value> {
+    let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
+    dashboard["annotations"]["list"].as_array().unwrap().clone()
+}
+
 fn panel(panel: &Value, pace: Pace) -> Panel {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let place = |name: &str| i32::try_from(panel["gridPos"][name].as_i64().unwrap()).unwrap();
@@ -125,6 +130,8 @@ fn filled_in(expr: &str, pace: Pace) -> String {
     let variables = [
         ("$__rate_interval", pace.rate_interval),
         ("$__range", "5m"),
+        ("$namespace", ".*"),
+        ("$instance", ".*"),
         ("$redis_job", "tidegate-redis"),
         ("$job", "tidegate"),
         ("$domain", ".*"),
@@ -152,6 +159,12 @@ fn queries(pace: Pace) -> Vec<(String, String)> {
     for panel in panels(pace) {
         let named = |target: Target| (panel.title.clone(), target.expr);
         queries.extend(panel.targets.into_iter().map(named));
+    }
+    for annotation in annotations() {
+        let expr = filled_in(annotation["expr"].as_str().unwrap(), pace);
+        // The mark of an outage has a result only during one.
+        queries
+            .extend(compared(&expr).into_iter().map(|expr| (annotation["name"].to_string(), expr)));
     }
     for group in yaml(&text("deploy/prometheus/rules.yml"))["groups"].as_array().unwrap() {
         for rule in group["rules"].as_array().unwrap() {
@@ -197,6 +210,39 @@ fn every_query_of_the_dashboard_and_of_the_rules_has_a_result() {
     }
     if let Some(path) = drawn_to {
         drawing::draw(Path::new(&path), &panels(pace), prometheus, 5.0 * pace.phase.as_secs_f64());
+    }
+}
+
+#[test]
+fn reloads_and_outages_are_marked_in_every_graph() {
+    let names: Vec<_> =
+        annotations().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["Limits loaded", "Redis down"]);
+}
+
+#[test]
+fn links_of_panels_lead_to_a_section_on_what_to_do() {
+    let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
+    let operating = text("docs/operating.md").to_lowercase();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let links: Vec<_> =
+        panels.flat_map(|panel| panel["links"].as_array().into_iter().flatten()).collect();
+    assert!(links.len() >= 15, "{} links", links.len());
+    for link in links {
+        let anchor = link["url"].as_str().unwrap().strip_prefix("${runbook}#").unwrap();
+        assert!(operating.contains(&format!("\n### {anchor}\n")), "no section {anchor}");
+    }
+}
+
+#[test]
+fn words_stand_for_figures_that_mean_up_or_down() {
+    let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
+    for (title, value, word) in
+        [("Redis up", "0", "DOWN"), ("Redis up", "1", "up"), ("Limits are current", "0", "REFUSED")]
+    {
+        let panels = dashboard["panels"].as_array().unwrap();
+        let panel = panels.iter().find(|panel| panel["title"] == title).unwrap();
+        assert_eq!(panel["fieldConfig"]["defaults"]["mappings"][0]["options"][value]["text"], word);
     }
 }
 

@@ -99,13 +99,16 @@ fn curves(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
         .margin_top(28)
         .margin_right(10)
         .margin_bottom(under)
+        .x_label_area_size(18)
         .y_label_area_size(58)
         .build_cartesian_2d(0.0..last - first, 0.0..top)
         .unwrap();
     let axis = ("sans-serif", 11).into_font().color(&INK);
+    let seconds = |at: &f64| format!("{at:.0} s");
     let value = |value: &f64| written(*value, &panel.unit);
     let mut mesh = chart.configure_mesh();
-    let mesh = mesh.disable_x_mesh().disable_x_axis().y_labels(4).y_label_formatter(&value);
+    let mesh = mesh.disable_x_mesh().x_labels(6).x_label_formatter(&seconds);
+    let mesh = mesh.y_labels(4).y_label_formatter(&value);
     mesh.label_style(axis).light_line_style(WHITE.mix(0.0)).draw().unwrap();
     for (line, colour) in lines.iter().zip(COLOURS) {
         for run in line.points.chunk_by(|(at, _), (next, _)| next - at < GAP) {
