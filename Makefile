@@ -24,7 +24,7 @@ help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # The next command for a newcomer, in another terminal.
-TRY = target/quick/tidegate query --domain edge user_id=42 ip=203.0.113.9 api=/search everyone=
+TRY = target/quick/tidegate query --domain edge user_id=42 ip=203.0.113.9 api=/search
 
 # The profile `quick` builds in half of a release's time. For measurements, build a release.
 run: ## Serve the example limits from memory; requires only Rust and a C compiler.

@@ -3,7 +3,6 @@
 
 pub mod abuse;
 pub mod acl;
-pub mod canvas;
 pub mod cases;
 pub mod client;
 pub mod cluster;

@@ -4,10 +4,9 @@
 //! `make dashboard` runs the same for a longer time and draws the results.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
+use std::{env, fs};
 
 use serde_json::Value;
 
@@ -37,6 +36,12 @@ pub(super) struct Panel {
     /// Left, top, width, height, in Grafana's grid of 24 columns.
     pub place: [i32; 4],
     pub targets: Vec<Target>,
+    /// Patterns of series' names, and their colours.
+    pub colours: Vec<(String, String)>,
+    /// Dashed lines: a value and its colour.
+    pub thresholds: Vec<(f64, String)>,
+    /// Words for values: the value, its word and colour.
+    pub words: Vec<(String, String, String)>,
 }
 
 /// The duration of the load, and the scrape interval.
@@ -122,7 +127,42 @@ fn panel(panel: &Value, pace: Pace) -> Panel {
         unit: panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or_default().to_owned(),
         place: ["x", "y", "w", "h"].map(place),
         targets: panel["targets"].as_array().into_iter().flatten().map(target).collect(),
+        colours: colours(panel),
+        thresholds: thresholds(panel),
+        words: words(panel),
     }
+}
+
+fn string(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn colours(panel: &Value) -> Vec<(String, String)> {
+    let overrides = panel["fieldConfig"]["overrides"].as_array().into_iter().flatten();
+    let colour = |one: &Value| {
+        let colour = &one["properties"][0]["value"]["fixedColor"];
+        (string(&one["matcher"]["options"]), string(colour))
+    };
+    overrides.map(colour).collect()
+}
+
+/// The threshold lines of a graph. The first step is below all of them.
+fn thresholds(panel: &Value) -> Vec<(f64, String)> {
+    let defaults = &panel["fieldConfig"]["defaults"];
+    if defaults["custom"].get("thresholdsStyle").is_none() {
+        return Vec::new();
+    }
+    let steps = defaults["thresholds"]["steps"].as_array().into_iter().flatten();
+    steps.skip(1).map(|step| (step["value"].as_f64().unwrap(), string(&step["color"]))).collect()
+}
+
+fn words(panel: &Value) -> Vec<(String, String, String)> {
+    let mappings = panel["fieldConfig"]["defaults"]["mappings"].as_array().into_iter().flatten();
+    let values = mappings.filter(|one| one["type"] == "value");
+    let options = values.flat_map(|one| one["options"].as_object().unwrap());
+    options
+        .map(|(value, result)| (value.clone(), string(&result["text"]), string(&result["color"])))
+        .collect()
 }
 
 /// A query with Grafana's variables filled in.
@@ -209,7 +249,9 @@ fn every_query_of_the_dashboard_and_of_the_rules_has_a_result() {
         assert_eq!(rule["health"], "ok", "{rule}");
     }
     if let Some(path) = drawn_to {
-        drawing::draw(Path::new(&path), &panels(pace), prometheus, 5.0 * pace.phase.as_secs_f64());
+        let seconds = 5.0 * pace.phase.as_secs_f64();
+        let outage = filled_in(annotations()[1]["expr"].as_str().unwrap(), pace);
+        fs::write(path, drawing::draw(&panels(pace), prometheus, seconds, &outage)).unwrap();
     }
 }
 

@@ -85,12 +85,12 @@ fn names(schema: &Value) -> Vec<String> {
 
 /// Whether `tidegate serve` accepts a flag with what the chart would write for this value.
 fn is_accepted(flag: &str, value: &Value) -> bool {
-    let is_word = ["headers", "dynamic-metadata"].contains(&flag);
-    let text = match value {
-        Value::Bool(true) if is_word => "on".to_owned(),
-        Value::Bool(false) if is_word => "off".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+    let takes_words = ["headers", "dynamic-metadata"].contains(&flag);
+    let text = match value.as_str() {
+        Some(text) => text.to_owned(),
+        None if takes_words && *value == json!(true) => "on".to_owned(),
+        None if takes_words && *value == json!(false) => "off".to_owned(),
+        None => value.to_string(),
     };
     // Switches take their value from the environment, where a flag takes none.
     if ["merge-domains", "shadow-mode", "quota-mode", "count-rejected"].contains(&flag) {

@@ -65,7 +65,7 @@ fn the_memory_limit_has_room_for_everything_that_callers_can_make_a_replica_hold
         before(PAGE, ", with 4 KiB per call", "MiB") + 2 * before(PAGE, " together", "MiB");
     let callers = connections + pages + shared;
     assert_eq!(before(PAGE, " in total", "MiB"), callers);
-    let counters = serve.memory_max_keys as u64 * before(PAGE, " per counter", "bytes") >> 20;
+    let counters = (serve.memory_max_keys as u64 * before(PAGE, " per counter", "bytes")) >> 20;
     let program = before(PAGE, " for the program", "MiB");
     assert_eq!(before(PAGE, " for the counters", "MiB"), counters);
     let limit = limit_of_the_chart();

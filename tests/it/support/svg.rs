@@ -11,9 +11,14 @@ text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-seri
 .page{fill:#fff}.rule{stroke:#d1d9e0;fill:none}.limit{stroke:#59636e;stroke-dasharray:4 3;fill:none}\
 .offered{stroke:#9aa4ae}.admitted{stroke:#0969da}.sum{stroke:#0969da;fill:none;stroke-width:1.6}\
 .under,.over{shape-rendering:crispEdges}.under{fill:#ddf4ff}.over{fill:#ff8182}.first{fill:#0969da}.second{fill:#bc4c00}.third{fill:#8250df}.floor{fill:#8c959f}\
+.frame{fill:none;stroke:#d1d9e0}.outage{fill:#ffebe9}.figure{font-size:30px}.line{stroke:currentColor;fill:none;stroke-width:1.5}\
+.mark{fill:currentColor}.dashed{stroke:currentColor;stroke-dasharray:5 4;fill:none}.plain{color:#1f2328}\
+.blue{color:#0969da}.orange{color:#bc4c00}.green{color:#1a7f37}.purple{color:#8250df}.red,.dark-red{color:#cf222e}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.page{fill:#0d1117}\
 .rule{stroke:#30363d}.limit{stroke:#9198a1}.offered{stroke:#6e7681}.admitted{stroke:#4493f8}.sum{stroke:#4493f8}\
-.under{fill:#12243d}.over{fill:#b62324}.first{fill:#4493f8}.second{fill:#f0883e}.third{fill:#ab7df8}.floor{fill:#6e7681}}";
+.under{fill:#12243d}.over{fill:#b62324}.first{fill:#4493f8}.second{fill:#f0883e}.third{fill:#ab7df8}.floor{fill:#6e7681}\
+.frame{stroke:#30363d}.outage{fill:#3c1618}.plain{color:#e6edf3}.blue{color:#4493f8}.orange{color:#f0883e}\
+.green{color:#3fb950}.purple{color:#ab7df8}.red,.dark-red{color:#f85149}}";
 
 /// A drawing in the making.
 pub struct Drawing {

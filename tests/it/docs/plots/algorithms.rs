@@ -54,7 +54,7 @@ fn head(drawing: &mut Drawing) {
 fn finding(one: &Outcome, all: &[Outcome]) -> String {
     let most = one.most_in_a_period();
     let times = match most as f64 / LIMIT as f64 {
-        times if times == 2.0 => "twice".to_owned(),
+        2.0 => "twice".to_owned(),
         times => format!("{} times", number(times)),
     };
     let exact = all.iter().find(|one| one.algorithm == "sliding_window_log");
