@@ -105,7 +105,11 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, RequestError> {
+/// Refuses a request for this field.
+pub(crate) fn refuse<T>(
+    field: impl Into<String>,
+    message: impl Into<String>,
+) -> Result<T, RequestError> {
     Err(RequestError { field: field.into(), message: message.into() })
 }
 

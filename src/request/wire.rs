@@ -50,11 +50,7 @@ impl Request {
     /// # Errors
     /// Names the field that is missing, out of bounds or malformed.
     pub fn from_quota(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        let mut builder = read(message, Dialect::Tidegate, bounds)?;
-        builder.mode(Mode::Peek);
-        builder.hits(0);
-        builder.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
-        builder.finish()
+        read(message, Dialect::Tidegate, bounds)?.of_all(Mode::Peek, 0).finish()
     }
 
     /// Parses a `ResetQuotaRequest`, which gives back the largest possible number of hits.
@@ -62,11 +58,7 @@ impl Request {
     /// # Errors
     /// Names the field that is missing, out of bounds or malformed.
     pub fn from_reset(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        let mut builder = read(message, Dialect::Tidegate, bounds)?;
-        builder.mode(Mode::Refund);
-        builder.hits(HITS_MAX);
-        builder.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
-        builder.finish()
+        read(message, Dialect::Tidegate, bounds)?.of_all(Mode::Refund, HITS_MAX).finish()
     }
 
     /// Parses a `RateLimitRequest` of Envoy's rate limit service.
@@ -75,6 +67,16 @@ impl Request {
     /// Names the field, or the field of the override, that is missing, out of bounds or malformed.
     pub fn from_envoy(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
         read(message, Dialect::Envoy, bounds)?.finish()
+    }
+}
+
+impl RequestBuilder<'_> {
+    /// Sets the mode and the hits of every descriptor, whatever the message says.
+    fn of_all(mut self, mode: Mode, hits: u64) -> Self {
+        self.mode(mode);
+        self.hits(hits);
+        self.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        self
     }
 }
 
