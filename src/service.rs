@@ -209,7 +209,7 @@ impl Service {
     ) -> Result<Answer<'s>, DecideError> {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
             if !request.only_reads() {
-                snapshot.metrics.count_decision(None, true, Source::Store);
+                snapshot.metrics.count_decision(None, true, Source::NoLimit);
             }
             self.metrics.decision_seconds.record(watch.elapsed());
             return Ok(Answer::without_limits());

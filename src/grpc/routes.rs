@@ -17,7 +17,7 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 use super::calls::{Calls, TrackedBody};
 use super::message::ResponseBody;
-use super::rpc::{self, CheckRateLimit, GetQuota, Rpc, ShouldRateLimit};
+use super::rpc::{self, CheckRateLimit, GetQuota, RefundHits, Rpc, ShouldRateLimit};
 use super::{Answering, Grpc};
 
 /// Why a stream of health or reflection is refused.
@@ -80,6 +80,7 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
             ShouldRateLimit::PATH => grpc().handle::<ShouldRateLimit>(call),
             CheckRateLimit::PATH => grpc().handle::<CheckRateLimit>(call),
             GetQuota::PATH => grpc().handle::<GetQuota>(call),
+            RefundHits::PATH => grpc().handle::<RefundHits>(call),
             path if rpc::is_health(path) => {
                 let answer = self.health.clone().call(call);
                 Box::pin(async { of_tonic(answer.await) })

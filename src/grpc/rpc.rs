@@ -37,6 +37,9 @@ pub(crate) struct CheckRateLimit;
 /// Reads counters and takes nothing.
 pub(crate) struct GetQuota;
 
+/// Gives hits back.
+pub(crate) struct RefundHits;
+
 /// Reflection; tonic does not export its name.
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 
@@ -81,6 +84,23 @@ impl Rpc for GetQuota {
     fn write(_: &Request, answer: &Answer<'_>, _: Style) -> api::GetQuotaResponse {
         api::GetQuotaResponse {
             decision: decision(answer).into(),
+            statuses: answer.limits.iter().map(limit_status).collect(),
+            source: source(answer).into(),
+            explanations: Vec::new(),
+        }
+    }
+}
+
+impl Rpc for RefundHits {
+    const PATH: &'static str = "/tidegate.v1.RateLimitService/RefundHits";
+    type Response = api::RefundHitsResponse;
+
+    fn read(message: &[u8], bounds: &Bounds) -> Result<Request, RequestError> {
+        Request::from_refund(message, bounds)
+    }
+
+    fn write(_: &Request, answer: &Answer<'_>, _: Style) -> api::RefundHitsResponse {
+        api::RefundHitsResponse {
             statuses: answer.limits.iter().map(limit_status).collect(),
             source: source(answer).into(),
         }
@@ -132,23 +152,25 @@ const fn source(answer: &Answer<'_>) -> api::DecisionSource {
         Source::Store => api::DecisionSource::Store,
         Source::DenyCache => api::DecisionSource::DenyCache,
         Source::Fallback => api::DecisionSource::Fallback,
+        Source::NoLimit => api::DecisionSource::NoLimit,
     }
 }
 
 pub(super) fn limit_status(limit: &LimitAnswer<'_>) -> api::LimitStatus {
     let definition = limit.definition;
     api::LimitStatus {
-        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
+        descriptor_index: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
         rule: limit.rule.to_owned(),
         within_limit: limit.status.within_limit,
         limit: definition.map_or(0, |definition| definition.hits()),
-        remaining: limit.status.remaining,
+        remaining: definition.map(|_| limit.status.remaining),
         reset_after: definition.map(|_| duration(limit.status.reset_after_ms)),
         retry_after: limit.status.retry_after_ms.map(duration),
         period: definition.map(|definition| duration(definition.period_ms())),
         algorithm: definition.map_or(0, |definition| definition.algorithm() as i32),
         shadow: limit.enforcement == Enforcement::Shadow,
         unlimited: definition.is_none(),
+        burst: definition.map_or(0, |definition| definition.capacity()),
     }
 }
 

@@ -59,7 +59,7 @@ impl<'s> Answer<'s> {
         Self {
             domain: None,
             allowed: true,
-            source: Source::Store,
+            source: Source::NoLimit,
             delay_ms: 0,
             retry_after_ms: None,
             limits: Vec::new(),

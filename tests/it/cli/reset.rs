@@ -39,7 +39,7 @@ fn reset(addr: SocketAddr, args: &[&str]) -> std::process::Output {
 
 async fn remaining(caller: &Caller) -> Vec<u64> {
     let quota = caller.quota(&request("edge").about("user", "alice")).await.unwrap();
-    quota.statuses.iter().map(|status| status.remaining).collect()
+    quota.statuses.iter().map(|status| status.remaining()).collect()
 }
 
 #[tokio::test]
