@@ -11,7 +11,7 @@ use crate::envoy::{Reply, Style};
 use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
-use crate::service::{Answer, LimitAnswer};
+use crate::service::{Answer, Explanation, LimitAnswer, Match};
 
 /// An RPC whose answer is a decision.
 pub(crate) trait Rpc {
@@ -86,7 +86,7 @@ impl Rpc for GetQuota {
             decision: decision(answer).into(),
             statuses: answer.limits.iter().map(limit_status).collect(),
             source: source(answer).into(),
-            explanations: Vec::new(),
+            explanations: answer.explanations.iter().map(explanation).collect(),
         }
     }
 }
@@ -171,6 +171,21 @@ pub(super) fn limit_status(limit: &LimitAnswer<'_>) -> api::LimitStatus {
         shadow: limit.enforcement == Enforcement::Shadow,
         unlimited: definition.is_none(),
         burst: definition.map_or(0, |definition| definition.capacity()),
+    }
+}
+
+fn explanation(explanation: &Explanation) -> api::Explanation {
+    let matches = match explanation.matches {
+        Match::Limited => api::Match::Limited,
+        Match::Exempt => api::Match::Exempt,
+        Match::NoRule => api::Match::NoRule,
+        Match::UnknownDomain => api::Match::UnknownDomain,
+    };
+    api::Explanation {
+        descriptor_index: u32::try_from(explanation.descriptor).unwrap_or(u32::MAX),
+        r#match: matches.into(),
+        path: explanation.path.clone(),
+        detail: explanation.detail.clone(),
     }
 }
 

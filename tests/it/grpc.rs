@@ -1,6 +1,7 @@
 //! Tidegate's own gRPC service, health and reflection, from the view of callers.
 
 mod envoy;
+mod explain;
 mod hostile;
 mod malformed;
 mod quota;
