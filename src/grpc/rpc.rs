@@ -40,12 +40,19 @@ pub(crate) struct GetQuota;
 /// Gives hits back.
 pub(crate) struct RefundHits;
 
-/// Reflection; tonic does not export its name.
+/// Reflection, and the same by the name that older clients and Python's call. tonic does not export
+/// these names.
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+const REFLECTION_ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
 
 /// The services of the gRPC port. Those of the admin port are not included.
-pub(crate) const SERVICES: [&str; 4] =
-    [service(CheckRateLimit::PATH), service(ShouldRateLimit::PATH), HEALTH, REFLECTION];
+pub(crate) const SERVICES: [&str; 5] = [
+    service(CheckRateLimit::PATH),
+    service(ShouldRateLimit::PATH),
+    HEALTH,
+    REFLECTION,
+    REFLECTION_ALPHA,
+];
 
 impl Rpc for ShouldRateLimit {
     const PATH: &'static str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -124,7 +131,7 @@ pub(super) fn is_health(path: &str) -> bool {
 
 /// Whether a call's path is that of reflection.
 pub(super) fn is_reflection(path: &str) -> bool {
-    is_of(REFLECTION, path)
+    is_of(REFLECTION, path) || is_of(REFLECTION_ALPHA, path)
 }
 
 fn is_of(service: &str, path: &str) -> bool {
@@ -201,6 +208,7 @@ mod tests {
             "envoy.service.ratelimit.v3.RateLimitService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
+            "grpc.reflection.v1alpha.ServerReflection",
         ];
         assert_eq!(SERVICES, names);
         assert!(is_health("/grpc.health.v1.Health/Check"));

@@ -1,6 +1,7 @@
 //! Tidegate's own gRPC service, health and reflection, from the view of callers.
 
 mod envoy;
+mod errors;
 mod explain;
 mod hostile;
 mod malformed;
@@ -48,12 +49,13 @@ descriptors:
         rate_limit: { limit: 5, period: 1h, algorithm: sliding_window_counter, sub_windows: 6 }
 ";
 
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     "tidegate.v1.RateLimitService",
     "envoy.service.ratelimit.v3.RateLimitService",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
 ];
 
 fn ms(duration: Option<prost_types::Duration>) -> u64 {
@@ -235,10 +237,12 @@ async fn health_answers_for_the_whole_and_for_each_service() {
 #[tokio::test]
 async fn reflection_lists_every_service() {
     let served = Served::with_limits(EDGE);
-    let services = served.caller().await.services().await;
+    let caller = served.caller().await;
+    let services = caller.services().await;
     for service in &SERVICES[1..] {
         assert!(services.iter().any(|listed| listed == service), "{service}: {services:?}");
     }
+    assert_eq!(caller.services_by_v1alpha().await, services);
     assert!(!services.iter().any(|listed| listed.contains("admin")), "{services:?}");
 }
 

@@ -87,7 +87,7 @@ fn a_reset_that_matches_no_limit_fails_with_a_message() {
         let output = reset(admin(&served), &args);
         assert_eq!(output.status.code(), Some(1));
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains("meet no limit"), "{stderr}");
+        assert!(stderr.contains("match no limit"), "{stderr}");
     }
 }
 

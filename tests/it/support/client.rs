@@ -200,6 +200,31 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// The services that reflection lists, as older clients ask.
+    ///
+    /// # Panics
+    /// When it lists none.
+    pub async fn services_by_v1alpha(&self) -> Vec<String> {
+        use tonic_reflection::pb::v1alpha;
+        use v1alpha::server_reflection_client::ServerReflectionClient;
+        use v1alpha::server_reflection_request::MessageRequest;
+        use v1alpha::server_reflection_response::MessageResponse;
+        let mut client = ServerReflectionClient::new(self.channel());
+        let request = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let requests = tokio_stream::once(request);
+        let answers = client.server_reflection_info(requests).await.expect("reflection answers");
+        let answer = answers.into_inner().message().await.expect("an answer").expect("one answer");
+        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+            panic!("no list of services: {answer:?}")
+        };
+        list.service.into_iter().map(|service| service.name).collect()
+    }
+}
+
 /// A request for either service: `request("edge").about("user_id", "42").and("path",
 /// "/login").taking(2)`.
 #[derive(Clone, Debug, Default)]
