@@ -12,7 +12,7 @@ use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::{Group, Key, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::RUN_COST_MAX;
 use crate::limit::{HITS_MAX, Limit};
-use crate::request::{Descriptor, Entries, Request, RequestError};
+use crate::request::{Descriptor, Entries, Request, RequestError, refuse};
 use crate::rules::{Domain, Rule, RuleLimit};
 
 mod quotas;
@@ -180,7 +180,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         if self.plan.matched.len() >= LIMITS_MAX {
             let message =
                 format!("match more than {LIMITS_MAX} limits; split them into several requests");
-            return Err(RequestError { field: "descriptors".to_owned(), message });
+            return refuse("descriptors", message);
         }
         let Some(&limit) = origin.limit() else { return Ok(()) };
         let key = Key::of(key_parts).in_group(self.group(&origin));
@@ -198,7 +198,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         let index = if let Some(index) = same {
             let other = &mut self.plan.counters[index];
             if other.enforcement != enforcement {
-                return Err(contradicts(at));
+                return contradicts(at);
             }
             add(other, &counter, at)?;
             index
@@ -208,7 +208,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
             }
             self.cost += limit.run_cost();
             if self.cost > RUN_COST_MAX {
-                return Err(too_costly());
+                return too_costly();
             }
             self.plan.counters.push(counter);
             self.plan.counters.len() - 1
@@ -244,18 +244,18 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
     }
 }
 
-fn too_costly() -> RequestError {
+fn too_costly<T>() -> Result<T, RequestError> {
     let message = format!(
         "match limits that cost more than {RUN_COST_MAX} together (a window or bucket costs 4, a log \
          12 to 75, a sliding_window_counter 4 and 1 for every 4 sub_windows); split them into \
          several requests"
     );
-    RequestError { field: "descriptors".to_owned(), message }
+    refuse("descriptors", message)
 }
 
-fn contradicts(at: usize) -> RequestError {
+fn contradicts<T>(at: usize) -> Result<T, RequestError> {
     let message = "differs from the limit of an earlier descriptor for the same counter";
-    RequestError { field: format!("descriptors[{at}].limit"), message: message.to_owned() }
+    refuse(format!("descriptors[{at}].limit"), message)
 }
 
 /// Adds the hits of two requests for one counter; refunds count as negative.
@@ -265,7 +265,7 @@ fn add(
     at: usize,
 ) -> Result<(), RequestError> {
     if counter.limit != other.limit {
-        return Err(contradicts(at));
+        return contradicts(at);
     }
     let signed = |counter: &CounterRequest| {
         let hits = i64::try_from(counter.hits).unwrap_or(i64::MAX);

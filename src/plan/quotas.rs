@@ -5,7 +5,7 @@
 //! limits cannot be chosen, and the request is rejected if none is left.
 
 use crate::decision::QuotaGroup;
-use crate::request::{Entries, RequestError};
+use crate::request::{Entries, RequestError, refuse};
 
 /// The entries whose values name a model.
 const BACKEND: &str = "backend_name";
@@ -36,12 +36,13 @@ impl<'a> Groups<'a> {
             self.0.push(group);
             self.0.len() - 1
         });
-        QuotaGroup::new(index).ok_or_else(|| {
+        let Some(group) = QuotaGroup::new(index) else {
             let most = QuotaGroup::MAX;
             let message =
                 format!("match more than {most} quotas; split them into several requests");
-            RequestError { field: "descriptors".to_owned(), message }
-        })
+            return refuse("descriptors", message);
+        };
+        Ok(group)
     }
 }
 
