@@ -21,7 +21,7 @@ use crate::period;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
     Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
-    Entry, GetQuotaRequest, GetQuotaResponse, LimitStatus,
+    Entry, GetQuotaRequest, GetQuotaResponse, LimitStatus, RefundHitsRequest, RefundHitsResponse,
 };
 use crate::settings::{Client, Entries, Query};
 
@@ -45,13 +45,18 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
     let channel = connect(&query.addr, &query.client, "start one with `tidegate serve`").await?;
     let mut client = RateLimitServiceClient::new(channel);
     let domain = query.domain.clone();
-    let descriptors = query.descriptors.iter().map(descriptor).collect();
+    let mut descriptors: Vec<_> = query.descriptors.iter().map(descriptor).collect();
+    let hits = query.hits;
     let answer = if query.peek {
-        let quota = client.get_quota(GetQuotaRequest { domain, descriptors }).await;
-        quota.map(|quota| of_quota(quota.into_inner()))
+        // The request has no hits of its own.
+        descriptors.iter_mut().for_each(|descriptor| descriptor.hits = hits);
+        let request = GetQuotaRequest { domain, descriptors, explain: false };
+        client.get_quota(request).await.map(|quota| of_quota(quota.into_inner()))
+    } else if query.refund {
+        let request = RefundHitsRequest { domain, descriptors, hits };
+        client.refund_hits(request).await.map(|refund| of_refund(refund.into_inner()))
     } else {
-        let (hits, refund) = (query.hits.unwrap_or(0), query.refund);
-        let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
+        let request = CheckRateLimitRequest { domain, descriptors, hits };
         client.check_rate_limit(request).await.map(tonic::Response::into_inner)
     };
     let answer = answer.map_err(|status| refusal(&status))?;
@@ -95,7 +100,14 @@ pub(super) fn descriptor(entries: &Entries) -> Descriptor {
 
 /// Converts a quota to an answer of a check, which has more fields.
 fn of_quota(quota: GetQuotaResponse) -> CheckRateLimitResponse {
-    let GetQuotaResponse { decision, statuses, source } = quota;
+    let GetQuotaResponse { decision, statuses, source, .. } = quota;
+    CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
+}
+
+/// Converts the answer to a refund, which is always allowed.
+fn of_refund(refund: RefundHitsResponse) -> CheckRateLimitResponse {
+    let RefundHitsResponse { statuses, source } = refund;
+    let decision = Decision::Allowed.into();
     CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
 }
 
@@ -109,7 +121,7 @@ fn period(duration: Option<ProtoDuration>) -> String {
 }
 
 fn name(descriptors: &[Entries], status: &LimitStatus) -> String {
-    let entries = usize::try_from(status.descriptor).ok().and_then(|at| descriptors.get(at));
+    let entries = usize::try_from(status.descriptor_index).ok().and_then(|at| descriptors.get(at));
     let mut text = String::new();
     for (key, value) in entries.into_iter().flat_map(|entries| &entries.0) {
         entries::push(&mut text, key, value);
@@ -163,13 +175,9 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
         (false, false) => "no",
         (false, true) => "no (shadow)",
     };
-    let (limit, remaining) = if status.unlimited {
-        ("unlimited".to_owned(), "-".to_owned())
-    } else {
-        let rate = |period| Rate { hits: status.limit, period_ms: ms(period) }.to_string();
-        let limit = status.period.map_or_else(|| "-".to_owned(), rate);
-        (limit, status.remaining.to_string())
-    };
+    let rate = |period| Rate { hits: status.limit, period_ms: ms(period) }.to_string();
+    let limit = status.period.map_or_else(|| "unlimited".to_owned(), rate);
+    let remaining = status.remaining.map_or_else(|| "-".to_owned(), |hits| hits.to_string());
     let retry = period(status.retry_after);
     let reset = period(status.reset_after);
     [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]

@@ -14,6 +14,7 @@ const LAYERS: &[&str] = &[
     "file",
     "follow",
     "secret_file",
+    "suggest",
     "memory_budget",
     "body",
     "proto",

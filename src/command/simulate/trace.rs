@@ -49,7 +49,7 @@ impl Recorded {
         let mut builder = RequestBuilder::new(0, &bounds);
         builder.domain(&self.domain)?;
         builder.mode(mode);
-        builder.hits(self.hits.unwrap_or(1).max(1));
+        builder.hits(self.hits.unwrap_or(1));
         for descriptor in &self.descriptors {
             builder.descriptor(descriptor.hits)?;
             for (key, value) in &descriptor.entries {

@@ -10,12 +10,11 @@ use std::path::Path;
 
 pub use crate::rules::load_error::LoadError;
 pub(super) use crate::rules::load_error::Position;
+use crate::suggest::nearest;
+pub(super) use crate::suggest::{quoted, shortened};
 
 /// The most mistakes that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 1_000;
-
-/// The most characters of a value that a message shows.
-const QUOTED_MAX: usize = 64;
 
 /// All mistakes of all files, sorted by file, line and column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,61 +103,18 @@ impl Report<'_> {
     }
 }
 
-/// A value in a message: quoted, cut short, control characters escaped.
-pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", shortened(text))
-}
-
-/// The same without quotes, for numbers.
-pub(super) fn shortened(text: &str) -> String {
-    let mut shown = String::new();
-    for character in text.chars().take(QUOTED_MAX) {
-        match character {
-            control if control.is_control() => shown.extend(control.escape_default()),
-            other => shown.push(other),
-        }
-    }
-    if text.chars().nth(QUOTED_MAX).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
 /// The message about an unknown key: the allowed ones, and the nearest of them.
 pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
     let message = format!("unknown key {}; allowed are {}", quoted(name), allowed.join(", "));
-    match nearest(name, allowed) {
+    match nearest(name, allowed.iter().copied()) {
         Some(meant) => format!("{message}; did you mean {meant}"),
         None => message,
     }
 }
 
-/// The allowed name whose distance is at most a third of the letters of `name`.
-fn nearest<'a>(name: &str, allowed: &[&'a str]) -> Option<&'a str> {
-    if name.len() > QUOTED_MAX {
-        return None;
-    }
-    let near = |meant: &&'a str| (strsim::levenshtein(name, meant), *meant);
-    let (distance, meant) = allowed.iter().map(near).min_by_key(|&(distance, _)| distance)?;
-    (distance <= meant.len().div_ceil(3)).then_some(meant)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_unlike_all_allowed_ones_has_no_suggestion() {
-        assert_eq!(nearest("colour", &["key", "value"]), None);
-        assert_eq!(nearest("valeu", &["key", "value"]), Some("value"));
-        assert_eq!(nearest(&"v".repeat(10_000), &["value"]), None);
-    }
-
-    #[test]
-    fn a_value_is_shown_cut_and_in_one_line() {
-        assert_eq!(quoted("a\nb"), r#""a\nb""#);
-        assert_eq!(quoted(&"x".repeat(100)), format!("\"{}…\"", "x".repeat(64)));
-    }
 
     #[test]
     fn mistakes_beyond_the_maximum_are_counted() {
