@@ -12,6 +12,7 @@ use crate::clock::moment;
 use crate::service::Readiness;
 
 mod json;
+mod json_bounds;
 mod limits;
 mod pages;
 mod top;
