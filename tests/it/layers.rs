@@ -15,6 +15,7 @@ const LAYERS: &[&str] = &[
     "follow",
     "secret_file",
     "memory_budget",
+    "peer",
     "body",
     "proto",
     "period",
