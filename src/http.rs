@@ -15,9 +15,11 @@ mod json;
 mod json_bounds;
 mod limits;
 mod pages;
+mod shared_page;
 mod top;
 
 pub use pages::{CountInUse, IsLeaving, Pages};
+pub use shared_page::{IsShared, SharedPage};
 
 /// The router over all pages.
 pub fn router(pages: Arc<Pages>) -> Router {

@@ -23,6 +23,7 @@ use super::lifecycle::{Phase, PhaseWatch};
 use super::listen::{Accepted, Acceptor, Connected};
 use super::stream::GuardedStream;
 use crate::body::BoundedBody;
+use crate::http::IsShared;
 use crate::memory_budget::{Full, MemoryBudget, Share};
 use crate::peer::Peer;
 
@@ -84,8 +85,11 @@ impl ConnectionAnswers {
     }
 }
 
-/// Reserves memory for the answer until its reader has taken it.
+/// Reserves memory for the answer until its reader has taken it, unless all readers share it.
 async fn reserve(answer: Response, unread: &Share) -> Response {
+    if answer.extensions().get::<IsShared>().is_some() {
+        return answer;
+    }
     let (head, body) = answer.into_parts();
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     match unread.reserve(bytes.len()) {

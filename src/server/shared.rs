@@ -9,7 +9,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 use super::places::Places;
 use crate::clock::SystemClock;
 use crate::grpc::{CallBudgets, Grpc};
-use crate::http::{IsLeaving, Pages};
+use crate::http::{IsLeaving, Pages, SharedPage};
 use crate::metrics::{InUse, Metrics};
 use crate::service::{DecisionLog, FailurePolicy, Rules, Service};
 use crate::settings::{Log, Serve, Traces};
@@ -116,7 +116,14 @@ impl SharedState {
             calls: calls_max - calls.available_permits(),
             connections: places.taken(),
         };
-        Pages { service, bounds, style, is_leaving, in_use: Box::new(in_use) }
+        Pages {
+            service,
+            bounds,
+            style,
+            is_leaving,
+            in_use: Box::new(in_use),
+            limits: SharedPage::default(),
+        }
     }
 
     pub(super) async fn grpc(&self) -> Result<Grpc, String> {

@@ -1,6 +1,8 @@
 //! Attacks beside a neighbour with 200 calls per second, who keeps its calls. `make hostile` prints the
 //! figures.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::overload::{EDGE, allow_open_files, alone, is_healthy, load_request};
@@ -119,6 +121,36 @@ fn the_service_stays_within_its_memory_limit_under_every_attack() {
         let figures = figures(&attack, &served, || ());
         assert!(figures.most_kib < LIMIT_KIB, "{attack}: {figures:?}");
     }
+}
+
+#[test]
+fn a_page_of_many_rules_is_made_once_and_shared_by_its_readers() {
+    let _machine = alone();
+    let rules: String = (0..20_000)
+        .map(|number| format!("  - {{key: k{number}, rate_limit: {{limit: 5, period: 1h}}}}\n"))
+        .collect();
+    let limits = format!("domain: edge\ndescriptors:\n{rules}");
+    let served = Served::with(&[&limits], &[]);
+    let page = served.page("/limits").body;
+    assert!(page.len() > 3 << 20, "{} bytes", page.len());
+    let before_kib = served.tidegate.resident_kib();
+    let readers: Vec<_> = (0..100).map(|_| ask_for_limits(served.tidegate.http)).collect();
+    // The last of them is answered, so all have been.
+    for mut reader in &readers {
+        reader.read_exact(&mut [0; 1_000]).expect("the page begins");
+    }
+    let grown_kib = served.tidegate.resident_kib().saturating_sub(before_kib);
+    println!("100 readers of {} KiB: {grown_kib} KiB more", page.len() >> 10);
+    assert!(grown_kib < 40 << 10, "{grown_kib} KiB more");
+    assert_eq!(served.page("/limits").body, page, "while others read");
+}
+
+/// A connection on which /limits is asked for.
+fn ask_for_limits(http: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(http).unwrap();
+    stream.set_read_timeout(Some(SLACK)).unwrap();
+    stream.write_all(b"GET /limits HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    stream
 }
 
 #[test]
