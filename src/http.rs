@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use crate::clock::moment;
 use crate::service::Readiness;
 
+mod browser;
 mod json;
 mod json_bounds;
 mod limits;
@@ -18,6 +19,7 @@ mod pages;
 mod shared_page;
 mod top;
 
+pub use browser::refusal;
 pub use pages::{CountInUse, IsLeaving, Pages};
 pub use shared_page::{IsShared, SharedPage};
 

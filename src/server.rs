@@ -182,8 +182,12 @@ impl Bound {
             ports: [self.grpc.places(), self.http.places()],
         };
         tokio::spawn(watch.run(follow.clone()));
-        let answers =
-            Answers { router, messages: self.shared.budgets.slow_messages.clone(), unread };
+        let answers = Answers {
+            router,
+            messages: self.shared.budgets.slow_messages.clone(),
+            unread,
+            hosts: self.shared.settings.ports.http_hosts.clone().into(),
+        };
         let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
         let Connections { drain_delay, drain_timeout, .. } = self.shared.settings.connections;

@@ -23,7 +23,7 @@ use super::lifecycle::{Phase, PhaseWatch};
 use super::listen::{Accepted, Acceptor, Connected};
 use super::stream::GuardedStream;
 use crate::body::BoundedBody;
-use crate::http::IsShared;
+use crate::http::{IsShared, refusal};
 use crate::memory_budget::{Full, MemoryBudget, Share};
 use crate::peer::Peer;
 
@@ -52,6 +52,8 @@ pub(super) struct Answers {
     pub(super) messages: MemoryBudget,
     /// For answers that are read slowly.
     pub(super) unread: MemoryBudget,
+    /// Names of the port.
+    pub(super) hosts: Arc<[String]>,
 }
 
 /// Answers the requests of one connection.
@@ -60,19 +62,24 @@ struct ConnectionAnswers {
     router: Router,
     messages: Share,
     unread: Share,
+    hosts: Arc<[String]>,
 }
 
 impl Answers {
     fn of_connection(self, peer: Option<&Peer>) -> ConnectionAnswers {
-        let Self { router, messages, unread } = self;
+        let Self { router, messages, unread, hosts } = self;
         let messages = messages.share(peer.map(|peer| Arc::clone(&peer.slow_messages)));
         let unread = unread.share(peer.map(|peer| Arc::clone(&peer.unread_pages)));
-        ConnectionAnswers { router, messages, unread }
+        ConnectionAnswers { router, messages, unread, hosts }
     }
 }
 
 impl ConnectionAnswers {
     async fn answer(self, request: Request<Incoming>) -> Response {
+        let path = request.uri().path();
+        if let Some(why) = refusal(request.method(), path, request.headers(), &self.hosts) {
+            return (StatusCode::FORBIDDEN, why).into_response();
+        }
         let request = request.map(|body| BoundedBody::new(body, self.messages));
         let answer = timeout(REQUEST_MAX, self.router.oneshot(request)).await;
         match answer {

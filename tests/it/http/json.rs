@@ -67,6 +67,22 @@ fn a_body_with_more_values_than_a_request_has_is_400_and_takes_no_memory() {
 }
 
 #[test]
+fn a_page_of_another_site_cannot_decide_or_read_values() {
+    let served = Served::with_limits(EDGE);
+    let body = user(&json!(1));
+    let from = |headers: &str| Page::post_with(served.tidegate.http, "/json", headers, &body);
+    assert_eq!(from("Origin: https://evil.example\r\n").status, 403);
+    assert_eq!(from("Sec-Fetch-Site: cross-site\r\n").status, 403);
+    let ask = |host: &str| {
+        let ask = format!("GET /limits HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        Page::ask(served.tidegate.http, &ask).status
+    };
+    assert_eq!((ask("evil.example"), ask("localhost")), (403, 200));
+    // Neither has taken a hit.
+    assert_eq!((from("").status, from("").status, from("").status), (200, 200, 429));
+}
+
+#[test]
 fn an_invalid_request_is_400_with_the_reason() {
     let served = Served::with_limits(EDGE);
     let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
