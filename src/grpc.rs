@@ -13,6 +13,7 @@ pub(crate) mod rpc;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use http::{Request as Call, Response};
 use hyper::body::Incoming;
@@ -21,13 +22,14 @@ use tonic::{Code, Status};
 
 use crate::body::BoundedBody;
 use crate::envoy::Style;
-use crate::memory_budget::MemoryBudget;
+use crate::memory_budget::{MemoryBudget, Share};
 use crate::metrics::Shed;
+use crate::peer::Peer;
 use crate::request::{Bounds, Request, RequestError};
 use crate::service::{Answer, Service};
 use crate::store::DecideContext;
 use crate::trace::Operation;
-use calls::Calls;
+use calls::{Calls, Shares};
 use message::{Encoding, ResponseBody};
 use refusal::refuse_undecided;
 use rpc::Rpc;
@@ -48,6 +50,8 @@ pub struct CallBudgets {
     pub slow_messages: MemoryBudget,
     /// For open calls.
     pub open_calls: MemoryBudget,
+    /// For long-lived streams.
+    pub streams: MemoryBudget,
 }
 
 /// Parses a call's message into a request.
@@ -64,9 +68,15 @@ impl Grpc {
         Self { service, bounds, style, budgets }
     }
 
-    /// A tracker for the calls of one connection.
-    pub fn calls(&self) -> Calls {
-        Calls::new(self.budgets.open_calls.clone())
+    /// A tracker for the calls of one connection, which counts them in `begun`.
+    pub fn calls(&self, peer: Option<&Peer>, begun: Arc<AtomicUsize>) -> Calls {
+        let CallBudgets { slow_messages, open_calls, streams } = &self.budgets;
+        let shares = Shares {
+            open_calls: open_calls.share(peer.map(|peer| Arc::clone(&peer.open_calls))),
+            slow_messages: slow_messages.share(peer.map(|peer| Arc::clone(&peer.slow_messages))),
+            streams: streams.share(peer.map(|peer| Arc::clone(&peer.streams))),
+        };
+        Calls::new(shares, begun)
     }
 
     /// Counts work that was refused.
@@ -75,13 +85,13 @@ impl Grpc {
     }
 
     /// Handles a call of one RPC, in a span if it is traced.
-    pub(crate) fn handle<R: Rpc>(self: Arc<Self>, call: Call<Incoming>) -> Answering {
+    pub(crate) fn handle<R: Rpc>(self: Arc<Self>, call: Call<Incoming>, slow: Share) -> Answering {
         let style = self.style;
         let write = move |request: &Request, answer: &Answer<'_>| R::write(request, answer, style);
         let tracing = self.service.tracing();
         let operation = Operation::Rpc(R::PATH);
         let Some(span) = tracing.and_then(|tracing| tracing.call(operation, call.headers())) else {
-            return Box::pin(self.exchange(call, R::read, write, DecideContext::now()));
+            return Box::pin(self.exchange((call, slow), R::read, write, DecideContext::now()));
         };
         Box::pin(async move {
             let write = |request: &Request, answer: &Answer<'_>| {
@@ -89,23 +99,23 @@ impl Grpc {
                 write(request, answer)
             };
             let context = DecideContext::traced(span.parent());
-            let answer = Box::pin(self.exchange(call, R::read, write, context)).await;
+            let answer = Box::pin(self.exchange((call, slow), R::read, write, context)).await;
             let status = Status::from_header_map(answer.headers());
             span.end_rpc(status.map_or(Code::Ok, |status| status.code()));
             answer
         })
     }
 
-    /// Receives the request's message and responds with the one that `write` makes of the answer.
+    /// Receives the request's message, with memory from `slow` if it arrives slowly, and responds with the one that `write` makes of the answer.
     async fn exchange<T: Message + 'static>(
         self: Arc<Self>,
-        call: Call<Incoming>,
+        (call, slow): (Call<Incoming>, Share),
         read: Read,
         write: impl FnOnce(&Request, &Answer<'_>) -> T + Send,
         context: DecideContext,
     ) -> Response<ResponseBody> {
         let encoding = Encoding::of(call.headers());
-        let arriving = BoundedBody::new(call.into_body(), self.budgets.slow_messages.clone());
+        let arriving = BoundedBody::new(call.into_body(), slow);
         let message = match message::receive(arriving, encoding).await {
             Ok(message) => message,
             Err(status) => return status.into_http(),

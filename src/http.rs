@@ -12,17 +12,22 @@ use crate::clock::moment;
 use crate::grpc::rpc::{CheckRateLimit, GetQuota, ShouldRateLimit};
 use crate::service::Readiness;
 
+mod browser;
 mod exchange;
 mod json;
+mod json_bounds;
 mod limits;
 mod pages;
 mod proto_json;
+mod shared_page;
 mod top;
 mod unknown_field;
 mod v1;
 
+pub use browser::refusal;
 use exchange::Route;
 pub use pages::{CountInUse, IsLeaving, Pages};
+pub use shared_page::{IsShared, SharedPage};
 
 /// The router over all pages.
 pub fn router(pages: Arc<Pages>) -> Router {

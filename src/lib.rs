@@ -26,6 +26,7 @@ pub mod limit_spec;
 pub mod memory_budget;
 pub mod metrics;
 pub mod on_store_failure;
+pub mod peer;
 pub mod period;
 pub mod plan;
 pub mod proto;

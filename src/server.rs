@@ -8,7 +8,9 @@ mod frames;
 mod health;
 mod lifecycle;
 mod listen;
+mod memory;
 mod pages;
+mod places;
 mod reload;
 mod shared;
 mod socket;
@@ -48,6 +50,7 @@ use connection::ConnectionOptions;
 use health::Maintenance;
 use lifecycle::{Lifecycle, Phase, PhaseWatch};
 use listen::Acceptor;
+use memory::{MemoryLimit, Watch};
 use pages::Answers;
 use reload::Reload;
 use shared::{CONNECT_MAX, SharedState, Stores};
@@ -64,6 +67,9 @@ const UNREAD_PAGES_MAX: usize = 64 << 20;
 
 /// Bytes reserved at most for open calls, unless `--max-in-flight` needs more.
 const OPEN_CALLS_MAX: usize = 64 << 20;
+
+/// Bytes reserved at most for streams of health and reflection.
+const STREAMS_MAX: usize = 64 << 20;
 
 /// The interval of sweeps over open calls, to which the time that a call may wait for the store is
 /// added. A call must not reach its last sweep before its message had [`ARRIVAL_MAX`] to arrive.
@@ -82,6 +88,7 @@ pub struct Bound {
     service: Arc<Service>,
     shared: Arc<SharedState>,
     reload: Reload,
+    memory: MemoryLimit,
     /// Dropped last, because it flushes the log.
     _log_guard: Option<WorkerGuard>,
 }
@@ -90,7 +97,9 @@ pub struct Bound {
 ///
 /// # Errors
 /// A setting, a limits file or a port cannot be used. The message is for people.
-pub async fn bind(settings: Serve) -> Result<Bound, String> {
+pub async fn bind(mut settings: Serve) -> Result<Bound, String> {
+    let memory = MemoryLimit::of(settings.memory_limit);
+    memory.apply(&mut settings);
     let metrics = Metrics::new(settings.metric_max_series, &StoreError::KINDS)
         .map_err(|error| format!("metrics: {error}"))?;
     let (grpc, http) = acceptors::open(&settings, &metrics)?;
@@ -106,22 +115,17 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     let reload = reload.map_err(|error| format!("a thread to read limits on: {error}"))?;
     let in_flight = Arc::new(Semaphore::new(settings.max_in_flight));
     let (log, log_guard) = shared::decision_log(&settings.log, &metrics).unzip();
-    let slow_messages = MemoryBudget::new(SLOW_MESSAGES_MAX, metrics.shed(Shed::Messages).clone());
+    let slow_messages =
+        MemoryBudget::new(memory.budget(SLOW_MESSAGES_MAX), metrics.shed(Shed::Messages).clone());
     let open_calls = OPEN_CALLS_MAX.max(2 * settings.max_in_flight * CALL_BYTES);
+    let open_calls = memory.budget(open_calls);
     let open_calls = MemoryBudget::new(open_calls, metrics.shed(Shed::OpenCalls).clone());
-    let (budgets, connections) = (CallBudgets { slow_messages, open_calls }, grpc.connections());
+    let streams =
+        MemoryBudget::new(memory.budget(STREAMS_MAX), metrics.shed(Shed::OpenCalls).clone());
+    let (budgets, places) = (CallBudgets { slow_messages, open_calls, streams }, grpc.places());
     let tracing = shared::tracing(&settings.traces, &metrics)?;
-    let shared = SharedState {
-        settings,
-        rules,
-        metrics,
-        stores,
-        in_flight,
-        budgets,
-        connections,
-        log,
-        tracing,
-    };
+    let shared =
+        SharedState { settings, rules, metrics, stores, in_flight, budgets, places, log, tracing };
     let shared = Arc::new(shared);
     let service = Arc::new(shared.service()?);
     // A reachable store connects within this time. Without one, the service starts too.
@@ -129,7 +133,7 @@ pub async fn bind(settings: Serve) -> Result<Bound, String> {
     if let Some(warning) = service.store().warning().await {
         tracing::warn!("{warning}");
     }
-    Ok(Bound { grpc, http, admin, service, shared, reload, _log_guard: log_guard })
+    Ok(Bound { grpc, http, admin, service, shared, reload, memory, _log_guard: log_guard })
 }
 
 impl Bound {
@@ -172,10 +176,21 @@ impl Bound {
         });
         let pages = self.shared.pages(Arc::clone(&self.service), is_leaving(&follow));
         let router = http::router(Arc::new(pages));
-        let unread =
-            MemoryBudget::new(UNREAD_PAGES_MAX, self.shared.metrics.shed(Shed::Pages).clone());
-        let answers =
-            Answers { router, messages: self.shared.budgets.slow_messages.clone(), unread };
+        let unread_bytes = self.memory.budget(UNREAD_PAGES_MAX);
+        let unread = MemoryBudget::new(unread_bytes, self.shared.metrics.shed(Shed::Pages).clone());
+        let CallBudgets { slow_messages, open_calls, streams } = self.shared.budgets.clone();
+        let watch = Watch {
+            limit: self.memory,
+            budgets: vec![slow_messages, open_calls, streams, unread.clone()],
+            ports: [self.grpc.places(), self.http.places()],
+        };
+        tokio::spawn(watch.run(follow.clone()));
+        let answers = Answers {
+            router,
+            messages: self.shared.budgets.slow_messages.clone(),
+            unread,
+            hosts: self.shared.settings.ports.http_hosts.clone().into(),
+        };
         let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
         let Connections { drain_delay, drain_timeout, .. } = self.shared.settings.connections;

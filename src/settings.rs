@@ -32,8 +32,8 @@ pub use self::top::Top;
 pub use self::traces::Traces;
 pub use self::values::Entries;
 use self::values::{
-    batch_max, count, deny_max, descriptors_max, duration, entries, headers, keys_max, on_or_off,
-    policy, replicas, series_max, threads_max,
+    batch_max, bytes, count, deny_max, descriptors_max, duration, entries, headers, keys_max,
+    on_or_off, policy, replicas, series_max, threads_max,
 };
 use crate::envoy::{Headers, Style};
 use crate::key::{KeyFormat, KeySecret};
@@ -166,6 +166,10 @@ pub struct Serve {
     /// Threads that serve; unset: one per core
     #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads_max, value_name = "N")]
     pub threads: Option<usize>,
+    /// Memory that the process may use, such as 256MiB; 0: no bound. Unset: the limit of its cgroup, if
+    /// it has one. Connections, counters and buffers are bounded so that they stay below it
+    #[arg(long, env = "TIDEGATE_MEMORY_LIMIT", value_parser = bytes, value_name = "SIZE")]
+    pub memory_limit: Option<u64>,
     /// Calls decided at a time; further calls are answered RESOURCE_EXHAUSTED
     #[arg(long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
     pub max_in_flight: usize,

@@ -4,7 +4,8 @@
 //! An answer that the caller does not read occupies memory, and HTTP/2 lets callers read as slowly
 //! as they like. So all open calls share a memory budget, and a periodic sweep cuts a connection
 //! whose call has been open for too many sweeps. Fewer sweeps are allowed while the budget is half
-//! used. Long-lived streams, such as health watches, are limited in number instead.
+//! used. Long-lived streams, of health and reflection, may stay open. They are limited in number, and
+//! reserve memory from a budget of their own.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,13 +14,16 @@ use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
 
-use crate::memory_budget::{MemoryBudget, Reservation};
+use crate::memory_budget::{Full, Reservation, Share};
 
 /// Long-lived streams allowed per connection.
 const WATCHES_MAX: usize = 4;
 
-/// Bytes reserved for an open call and its unread answer.
+/// Bytes reserved for an open call and an unread answer of up to [`ANSWER_BYTES`].
 pub const CALL_BYTES: usize = 4 << 10;
+
+/// Bytes of an answer from which on a call reserves more.
+const ANSWER_BYTES: usize = 1 << 10;
 
 /// Sweeps that a call may stay open for; fewer when the budget is half used.
 pub const SWEEPS_MAX: usize = 7;
@@ -28,7 +32,9 @@ const SWEEPS_MAX_PRESSED: usize = 2;
 /// The open calls of one connection. Only the thread of that connection uses it.
 #[derive(Debug)]
 pub struct Calls {
-    budget: MemoryBudget,
+    shares: Shares,
+    /// Calls begun so far.
+    begun: Arc<AtomicUsize>,
     /// Sweeps so far.
     sweep: AtomicUsize,
     /// Open calls by the sweep before they began, modulo the array's length. No call stays open
@@ -37,12 +43,23 @@ pub struct Calls {
     watches: AtomicUsize,
 }
 
+/// A connection's shares of the budgets.
+#[derive(Debug)]
+pub struct Shares {
+    /// For open calls.
+    pub open_calls: Share,
+    /// For messages that arrive slowly.
+    pub slow_messages: Share,
+    /// For long-lived streams.
+    pub streams: Share,
+}
+
 /// An open call. Dropping it ends the call.
 #[derive(Debug)]
 pub struct OpenCall {
     calls: Arc<Calls>,
     kind: Kind,
-    _reservation: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +77,11 @@ pub struct TrackedBody<B> {
 }
 
 impl Calls {
-    /// A tracker without calls, whose reservations come from `budget`.
-    pub fn new(budget: MemoryBudget) -> Self {
+    /// A tracker without calls, which counts those to come in `begun`.
+    pub fn new(shares: Shares, begun: Arc<AtomicUsize>) -> Self {
         Self {
-            budget,
+            shares,
+            begun,
             sweep: AtomicUsize::default(),
             open: Default::default(),
             watches: AtomicUsize::default(),
@@ -72,7 +90,7 @@ impl Calls {
 
     /// Opens a short call; `None` if the budget is used up.
     pub fn begin(self: &Arc<Self>) -> Option<OpenCall> {
-        let reservation = self.budget.reserve(CALL_BYTES).ok()?;
+        let reservation = self.shares.open_calls.reserve(CALL_BYTES).ok()?;
         Some(self.open(Some(reservation)))
     }
 
@@ -82,17 +100,37 @@ impl Calls {
     }
 
     fn open(self: &Arc<Self>, reservation: Option<Reservation>) -> OpenCall {
+        // Only this thread writes it.
+        self.begun.store(self.begun() + 1, Ordering::Relaxed);
         let turn = self.sweep.load(Ordering::Relaxed) % self.open.len();
         self.open[turn].fetch_add(1, Ordering::Relaxed);
-        OpenCall { calls: Arc::clone(self), kind: Kind::Call(turn), _reservation: reservation }
+        OpenCall { calls: Arc::clone(self), kind: Kind::Call(turn), reservation }
     }
 
-    /// Opens a long-lived stream; `None` if the connection has enough of them.
-    pub fn watch(self: &Arc<Self>) -> Option<OpenCall> {
-        let watch = OpenCall { calls: Arc::clone(self), kind: Kind::Watch, _reservation: None };
+    /// All shares of the connection.
+    pub fn shares(&self) -> Box<[Share]> {
+        let Shares { open_calls, slow_messages, streams } = &self.shares;
+        [open_calls, slow_messages, streams].map(Share::clone).into()
+    }
+
+    /// The share for messages that arrive slowly.
+    pub(super) fn slow_messages(&self) -> Share {
+        self.shares.slow_messages.clone()
+    }
+
+    /// Opens a long-lived stream that may hold `bytes`; `None` if the connection has enough of them, or
+    /// the budget is used up.
+    pub fn watch(self: &Arc<Self>, bytes: usize) -> Option<OpenCall> {
+        let reservation = Some(self.shares.streams.reserve(bytes).ok()?);
+        let watch = OpenCall { calls: Arc::clone(self), kind: Kind::Watch, reservation };
         // If it is one too many, dropping `watch` gives the place back.
         let before = self.watches.fetch_add(1, Ordering::Relaxed);
         (before < WATCHES_MAX).then_some(watch)
+    }
+
+    /// Calls begun so far, without long-lived streams.
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Whether any call is open.
@@ -103,7 +141,11 @@ impl Calls {
     /// Counts a sweep. Returns whether a call has been open for too many of them.
     pub fn sweep_finds_stalled(&self) -> bool {
         let sweep = self.sweep.fetch_add(1, Ordering::Relaxed) + 1;
-        let sweeps_max = if self.budget.is_half_full() { SWEEPS_MAX_PRESSED } else { SWEEPS_MAX };
+        let sweeps_max = if self.shares.open_calls.budget().is_half_full() {
+            SWEEPS_MAX_PRESSED
+        } else {
+            SWEEPS_MAX
+        };
         let is_open = |age: usize| {
             let turn = (sweep + self.open.len() - age) % self.open.len();
             self.open[turn].load(Ordering::Relaxed) > 0
@@ -113,6 +155,17 @@ impl Calls {
 }
 
 impl OpenCall {
+    /// Reserves memory for an answer of `bytes` until it is sent.
+    ///
+    /// # Errors
+    /// The budget is used up.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), Full> {
+        match &mut self.reservation {
+            Some(reservation) if bytes > ANSWER_BYTES => reservation.grow(bytes - ANSWER_BYTES),
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps the call open until `body` is sent.
     pub const fn until_sent<B>(self, body: B) -> TrackedBody<B> {
         TrackedBody { body, _open: self }
@@ -152,10 +205,13 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_budget::MemoryBudget;
 
     fn calls(room_for: usize) -> Arc<Calls> {
         let budget = MemoryBudget::new(room_for * CALL_BYTES, metrics::Counter::noop());
-        Arc::new(Calls::new(budget))
+        let share = || budget.share(None);
+        let shares = Shares { open_calls: share(), slow_messages: share(), streams: share() };
+        Arc::new(Calls::new(shares, Arc::default()))
     }
 
     #[test]
@@ -185,12 +241,28 @@ mod tests {
 
     #[test]
     fn watches_are_few_and_may_stay() {
-        let calls = calls(0);
-        let mut watches: Vec<_> = (0..WATCHES_MAX).filter_map(|_| calls.watch()).collect();
+        let calls = calls(100);
+        let mut watches: Vec<_> = (0..WATCHES_MAX).filter_map(|_| calls.watch(1)).collect();
         assert_eq!(watches.len(), WATCHES_MAX);
-        assert!(calls.watch().is_none() && calls.watch().is_none());
+        assert!(calls.watch(1).is_none() && calls.watch(1).is_none());
         watches.pop();
-        assert!(calls.watch().is_some());
+        assert!(calls.watch(1).is_some());
         assert!((0..20).all(|_| !calls.sweep_finds_stalled()));
+    }
+
+    #[test]
+    fn streams_and_large_answers_reserve_what_they_may_hold() {
+        let calls = calls(4);
+        let stream = calls.watch(2 * CALL_BYTES).unwrap();
+        assert!(calls.watch(3 * CALL_BYTES).is_none(), "the budget is used up");
+        drop(stream);
+        let mut call = calls.begin().unwrap();
+        call.hold(ANSWER_BYTES).unwrap();
+        assert_eq!(calls.shares.open_calls.budget().used(), CALL_BYTES);
+        call.hold(ANSWER_BYTES + CALL_BYTES).unwrap();
+        assert_eq!(calls.shares.open_calls.budget().used(), 2 * CALL_BYTES);
+        assert!(call.hold(ANSWER_BYTES + 3 * CALL_BYTES).is_err());
+        drop(call);
+        assert_eq!(calls.shares.open_calls.budget().used(), 0);
     }
 }

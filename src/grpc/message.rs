@@ -177,6 +177,16 @@ pub enum ResponseBody {
     Tonic(tonic::body::Body),
 }
 
+impl ResponseBody {
+    /// Bytes of a message that is to be sent.
+    pub(super) fn message_bytes(&self) -> usize {
+        match self {
+            Self::Message(bytes) => bytes.len(),
+            Self::Ok | Self::Ended | Self::Tonic(_) => 0,
+        }
+    }
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
@@ -233,7 +243,9 @@ mod tests {
             .collect();
         let body = StreamBody::new(tokio_stream::iter(frames));
         let budget = MemoryBudget::new(0, Counter::noop());
-        receive(BoundedBody::new(body, budget), encoding).await.map_err(|status| status.code())
+        receive(BoundedBody::new(body, budget.share(None)), encoding)
+            .await
+            .map_err(|status| status.code())
     }
 
     #[tokio::test]

@@ -18,9 +18,17 @@ use super::message::ResponseBody;
 use super::refusal::{Reason, refuse};
 use super::rpc::{self, CheckRateLimit, GetQuota, RefundHits, Rpc, ShouldRateLimit};
 use super::{Answering, Grpc};
+use crate::body::BoundedBody;
 
 /// Why a stream of health or reflection is refused.
 const TOO_MANY_STREAMS: &str = "this connection has enough streams of this kind";
+
+/// Bytes that a stream of health may hold: its state, and one status that is not read.
+const HEALTH_BYTES: usize = 4 << 10;
+
+/// Bytes that a stream of reflection may hold: a request, descriptors of up to 60 KB encoded and again
+/// in HTTP/2's buffer, and what arrives meanwhile.
+const REFLECTION_BYTES: usize = 256 << 10;
 
 /// Why any other call is refused.
 const TOO_MANY_UNREAD: &str = "too many answers are not read; call again later";
@@ -41,29 +49,40 @@ impl Routes {
         calls: &Arc<Calls>,
     ) -> impl Future<Output = Response<TrackedBody<ResponseBody>>> + Send + use<> {
         let path = call.uri().path();
-        let may_stay = rpc::is_health(path) || rpc::is_reflection(path);
-        let open = if may_stay { calls.watch() } else { calls.begin() };
-        let (open, answer) = match open {
-            Some(open) => (open, self.with_timeout(call)),
+        let stream_bytes = if rpc::is_health(path) {
+            Some(HEALTH_BYTES)
+        } else {
+            rpc::is_reflection(path).then_some(REFLECTION_BYTES)
+        };
+        let may_stay = stream_bytes.is_some();
+        let open = stream_bytes.map_or_else(|| calls.begin(), |bytes| calls.watch(bytes));
+        let (mut open, answer) = match open {
+            Some(open) => (open, self.with_timeout(call, calls)),
             None => {
                 let why = if may_stay { TOO_MANY_STREAMS } else { TOO_MANY_UNREAD };
                 (calls.begin_refusal(), refused(why))
             }
         };
-        async { answer.await.map(|body| open.until_sent(body)) }
+        async move {
+            let mut answer = answer.await;
+            if open.hold(answer.body().message_bytes()).is_err() {
+                answer = refuse(Reason::Overloaded, TOO_MANY_UNREAD).into_http();
+            }
+            answer.map(|body| open.until_sent(body))
+        }
     }
 
     /// Routes a call within the time that the caller's `grpc-timeout` allows.
-    fn with_timeout(&self, call: Request<Incoming>) -> Answering {
+    fn with_timeout(&self, call: Request<Incoming>, calls: &Calls) -> Answering {
         if let Some(status) = no_call(call.method(), call.headers()) {
             let mut answer = Response::new(ResponseBody::default());
             *answer.status_mut() = status;
             return Box::pin(ready(answer));
         }
         let Some(timeout) = caller_timeout(call.headers()) else {
-            return self.route(call);
+            return self.route(call, calls);
         };
-        let answer = tokio::time::timeout(timeout, self.route(call));
+        let answer = tokio::time::timeout(timeout, self.route(call, calls));
         Box::pin(async {
             answer.await.unwrap_or_else(|_elapsed| {
                 let message = "the caller's grpc-timeout is over";
@@ -72,14 +91,21 @@ impl Routes {
         })
     }
 
-    fn route(&self, call: Request<Incoming>) -> Answering {
+    fn route(&self, call: Request<Incoming>, calls: &Calls) -> Answering {
         let grpc = || Arc::clone(&self.grpc);
+        let slow = || calls.slow_messages();
         match call.uri().path() {
-            ShouldRateLimit::PATH => grpc().handle::<ShouldRateLimit>(call),
-            CheckRateLimit::PATH => grpc().handle::<CheckRateLimit>(call),
-            GetQuota::PATH => grpc().handle::<GetQuota>(call),
-            RefundHits::PATH => grpc().handle::<RefundHits>(call),
-            path if rpc::is_health(path) || rpc::is_reflection(path) => {
+            ShouldRateLimit::PATH => grpc().handle::<ShouldRateLimit>(call, slow()),
+            CheckRateLimit::PATH => grpc().handle::<CheckRateLimit>(call, slow()),
+            GetQuota::PATH => grpc().handle::<GetQuota>(call, slow()),
+            RefundHits::PATH => grpc().handle::<RefundHits>(call, slow()),
+            path if rpc::is_health(path) => {
+                // tonic waits for the end of the request before it answers, however long that takes.
+                let call = call.map(|body| BoundedBody::new(body, slow()));
+                let answer = self.aside.clone().call(call);
+                Box::pin(async { of_tonic(answer.await) })
+            }
+            path if rpc::is_reflection(path) => {
                 let answer = self.aside.clone().call(call);
                 Box::pin(async { of_tonic(answer.await) })
             }

@@ -7,19 +7,27 @@ use axum::body::Body;
 use axum::extract::Request as Post;
 use axum::http::StatusCode;
 use axum::response::Response;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 
+use super::json_bounds::has_too_many_values;
 use super::pages::Pages;
 use super::proto_json::{Form, Messages};
 use crate::body::{BodyError, MESSAGE_BYTES_MAX};
 use crate::grpc::refusal::{Reason, refuse, refuse_request, refuse_undecided};
 use crate::grpc::rpc::{CheckRateLimit, GetQuota, Rpc, ShouldRateLimit};
-use crate::request::{Request, RequestError};
+use crate::request::{Bounds, Request, RequestError, refuse as refuse_field};
 use crate::service::Answer;
 use crate::store::DecideContext;
 use crate::trace::{CallSpan, Operation};
+
+/// Bytes of a body that is parsed on the thread that accepts connections, which takes 0.1 ms.
+const PARSED_AT_ONCE_MAX: usize = 16 << 10;
+
+/// Large bodies that are parsed at the same time.
+static PARSING: Semaphore = Semaphore::const_new(2);
 
 /// An RPC that has a route on the HTTP port.
 pub(super) trait Route: Rpc {
@@ -82,11 +90,12 @@ impl Exchange<'_> {
         self,
         more: impl FnOnce(&Answer<'_>) -> T,
     ) -> Result<Answered<T>, Status> {
-        let Self { pages, span, body } = self;
+        let Self { pages, span, mut body } = self;
         let broken = || refuse(Reason::MalformedCall, "cannot read own messages");
         let messages = Messages::of(R::PATH).ok_or_else(broken)?;
-        let body = whole(body).await?;
-        let message = messages.parse(&body, R::FORM);
+        let text = whole(&mut body).await?;
+        let message = parse(text.freeze(), &messages, R::FORM, &pages.bounds).await;
+        // It holds the memory that it reserved if it arrived slowly.
         drop(body);
         let request = message.and_then(|message| R::read(&message, &pages.bounds));
         let context = DecideContext { span: span.map(CallSpan::parent), ..DecideContext::now() };
@@ -120,7 +129,7 @@ pub(super) fn status_code(error: &Status) -> StatusCode {
 }
 
 /// The body in one piece: many small ones would take more memory than they have bytes.
-async fn whole(mut body: Body) -> Result<BytesMut, Status> {
+async fn whole(body: &mut Body) -> Result<BytesMut, Status> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(not_whole)?;
@@ -132,6 +141,27 @@ async fn whole(mut body: Body) -> Result<BytesMut, Status> {
         whole.extend_from_slice(&bytes);
     }
     Ok(whole)
+}
+
+/// Parses a body within bounds. A large one is parsed on a thread of its own, a few at a time, so
+/// that it does not delay probes.
+async fn parse(
+    json: Bytes,
+    messages: &Messages,
+    form: Form,
+    bounds: &Bounds,
+) -> Result<Vec<u8>, RequestError> {
+    if has_too_many_values(&json, bounds) {
+        return refuse_field("body", "has more values than a request may have");
+    }
+    if json.len() <= PARSED_AT_ONCE_MAX {
+        return messages.parse(&json, form);
+    }
+    // It is never closed.
+    let _permit = PARSING.acquire().await;
+    let messages = messages.clone();
+    let parsed = tokio::task::spawn_blocking(move || messages.parse(&json, form)).await;
+    parsed.unwrap_or_else(|error| refuse_field("body", error.to_string()))
 }
 
 fn not_whole(error: axum::Error) -> Status {

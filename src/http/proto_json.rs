@@ -28,6 +28,7 @@ pub(super) enum Form {
 }
 
 /// The messages of one RPC.
+#[derive(Clone)]
 pub(super) struct Messages {
     request: MessageDescriptor,
     response: MessageDescriptor,

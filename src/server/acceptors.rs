@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::certificates;
-use super::listen::{Acceptor, ConnectionLimit};
+use super::listen::Acceptor;
 use super::pages::CONNECTIONS_MAX;
+use super::places::Places;
 use super::socket::Listener;
 use super::tls::{PortFiles, Tls};
 use crate::metrics::{Metrics, Shed};
+use crate::peer::Peers;
 use crate::settings::{Secured, Serve};
 
 /// Opens the gRPC and the HTTP port.
@@ -18,22 +20,14 @@ pub(super) fn open(settings: &Serve, metrics: &Metrics) -> Result<(Acceptor, Acc
     let ports = &settings.ports;
     let grpc_tls = tls(ports.grpc()?, b"h2", metrics)?;
     let http_tls = tls(ports.http()?, b"http/1.1", metrics)?;
-    let connections = ConnectionLimit::new(settings.connections.max_connections);
+    let peers = Arc::new(Peers::new(settings.connections.trusted_peers.clone()));
+    let places = |max| Places::new(max, metrics.shed(Shed::Connections).clone());
     let grpc = Listener::open("--grpc-addr", &ports.grpc_addr)?;
-    let grpc = acceptor(grpc, grpc_tls, connections, metrics);
-    let connections = ConnectionLimit::new(CONNECTIONS_MAX);
+    let grpc_places = places(settings.connections.max_connections);
+    let grpc = Acceptor::new(grpc, grpc_tls, grpc_places, Arc::clone(&peers));
     let http = Listener::open("--http-addr", &ports.http_addr)?;
-    let http = acceptor(http, http_tls, connections, metrics);
+    let http = Acceptor::new(http, http_tls, places(CONNECTIONS_MAX), peers);
     Ok((grpc, http))
-}
-
-fn acceptor(
-    listener: Listener,
-    tls: Option<Arc<Tls>>,
-    connections: ConnectionLimit,
-    metrics: &Metrics,
-) -> Acceptor {
-    Acceptor::new(listener, tls, connections, metrics.shed(Shed::Connections).clone())
 }
 
 fn tls(

@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,10 +12,11 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep, timeout};
 
 use super::lifecycle::{Phase, PhaseWatch};
-use super::listen::Accepted;
+use super::listen::{Accepted, Connected};
+use super::places::Place;
 use super::stream::{FLOOD, GuardedStream};
 use crate::grpc::calls::Calls;
 use crate::grpc::routes::Routes;
@@ -43,6 +44,11 @@ const SEND_BUFFER: usize = 1 << 16;
 /// How often an idle connection is pinged, and how long its peer may take to answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long calls may go on after the connection has reached its age, which only streams of health and
+/// reflection do, and after it has lost its place to others.
+const AGED_GRACE: Duration = Duration::from_secs(30);
+const LOST_GRACE: Duration = Duration::from_secs(1);
 
 /// Longer than any connection lives, and short enough for timers.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -75,8 +81,10 @@ pub(super) async fn serve_connection(
     options: ConnectionOptions,
     follow: PhaseWatch,
 ) {
-    let Some((stream, _permit)) = accepted.handshake().await else { return };
-    let calls = Arc::new(routes.grpc.calls());
+    let Some(connected) = accepted.handshake().await else { return };
+    let Connected { stream, place, peer } = connected;
+    let calls = Arc::new(routes.grpc.calls(peer.as_deref(), place.begun()));
+    place.holds(calls.shares());
     let answer = service_fn({
         let (calls, routes) = (Arc::clone(&calls), Arc::clone(&routes));
         move |call| {
@@ -86,10 +94,10 @@ pub(super) async fn serve_connection(
     });
     let stream = TokioIo::new(GuardedStream::http2(stream));
     let mut connection = pin!(http2().serve_connection(stream, answer));
-    let mut ends = pin!(end(options, follow));
+    let mut ends = pin!(end(options, follow, &place));
     let mut sweeps = interval(options.sweep);
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_ending = false;
+    let (mut is_ending, mut grace) = (false, None);
     loop {
         tokio::select! {
             biased;
@@ -101,10 +109,15 @@ pub(super) async fn serve_connection(
                     }
                 });
             }
-            () = ends.as_mut(), if !is_ending => {
+            end = ends.as_mut(), if !is_ending => {
+                if end == End::LostPlace && (place.is_cut() || calls.begun() == 0) {
+                    return;
+                }
                 is_ending = true;
+                grace = end.grace().map(|grace| Box::pin(sleep(grace)));
                 connection.as_mut().graceful_shutdown();
             }
+            () = cut(&mut grace) => return,
             () = sweep(&calls, &mut sweeps) => if calls.sweep_finds_stalled() {
                 return routes.grpc.count(Shed::Stalled);
             }
@@ -112,10 +125,41 @@ pub(super) async fn serve_connection(
     }
 }
 
+/// Why a connection is to get no more calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Aged,
+    Stopping,
+    LostPlace,
+}
+
+impl End {
+    /// How long open calls may go on; as long as the process does if `None`.
+    const fn grace(self) -> Option<Duration> {
+        match self {
+            Self::Aged => Some(AGED_GRACE),
+            Self::LostPlace => Some(LOST_GRACE),
+            Self::Stopping => None,
+        }
+    }
+}
+
 /// Completes when the connection is to get no more calls.
-async fn end(options: ConnectionOptions, mut follow: PhaseWatch) {
-    // A timeout means that the age was reached first.
-    let _ = timeout(options.age(), follow.reached(Phase::Stopping)).await;
+async fn end(options: ConnectionOptions, mut follow: PhaseWatch, place: &Place) -> End {
+    tokio::select! {
+        stopping = timeout(options.age(), follow.reached(Phase::Stopping)) => {
+            if stopping.is_ok() { End::Stopping } else { End::Aged }
+        }
+        () = place.lost() => End::LostPlace,
+    }
+}
+
+/// Completes when the grace of an ended connection is over.
+async fn cut(grace: &mut Option<Pin<Box<Sleep>>>) {
+    match grace {
+        Some(grace) => grace.as_mut().await,
+        None => pending().await,
+    }
 }
 
 /// Completes at the next sweep that finds open calls. Without open calls no timer runs.

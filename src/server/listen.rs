@@ -1,76 +1,67 @@
-//! Accepts connections, up to a maximum number at a time.
+//! Accepts connections, as long as there are places.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::Counter;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::socket::{Listener, Socket, Stream};
+use super::places::{Place, Places};
+use super::socket::{Incoming, Listener, Socket, Stream};
 use super::tls::Tls;
+use crate::peer::{Peer, Peers};
 use crate::settings::Address;
 
 /// How long the acceptor pauses after a failed accept, which mostly means that file descriptors ran
 /// out. Without the pause it would spin on one core.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// A listener with a maximum number of connections.
+/// A listener whose port has a number of places.
 pub(super) struct Acceptor {
     listener: Listener,
     tls: Option<Arc<Tls>>,
-    connections: ConnectionLimit,
-    refused: Counter,
+    places: Places,
+    peers: Arc<Peers>,
 }
 
-/// The maximum number of connections, as permits.
-#[derive(Clone, Debug)]
-pub(super) struct ConnectionLimit {
-    free: Arc<Semaphore>,
-    max: usize,
-}
-
-/// An accepted connection and its permit.
+/// An accepted connection and its place.
 pub(super) struct Accepted {
     stream: Stream,
     tls: Option<Arc<Tls>>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
+    peer: Option<Arc<Peer>>,
+}
+
+/// A connection that is ready to be served.
+pub(super) struct Connected {
+    pub(super) stream: Transport,
+    pub(super) place: Place,
+    /// Whose connections it counts with; `None` if it counts by itself.
+    pub(super) peer: Option<Arc<Peer>>,
 }
 
 /// The byte stream of a connection, with or without TLS.
 pub(super) type Transport = Either<Socket, Box<TlsStream<Socket>>>;
 
-impl ConnectionLimit {
-    pub(super) fn new(max: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(max)), max }
-    }
-
-    /// Connections open now.
-    pub(super) fn taken(&self) -> usize {
-        self.max.saturating_sub(self.free.available_permits())
-    }
-}
-
 impl Acceptor {
-    /// Accepts from `listener`. A connection beyond the maximum is closed at once and counted.
+    /// Accepts from `listener`. A connection without a place is closed at once.
     pub(super) const fn new(
         listener: Listener,
         tls: Option<Arc<Tls>>,
-        connections: ConnectionLimit,
-        refused: Counter,
+        places: Places,
+        peers: Arc<Peers>,
     ) -> Self {
-        Self { listener, tls, connections, refused }
+        Self { listener, tls, places, peers }
     }
 
     pub(super) fn address(&self) -> io::Result<Address> {
         self.listener.address()
     }
 
-    pub(super) fn connections(&self) -> ConnectionLimit {
-        self.connections.clone()
+    pub(super) fn places(&self) -> Places {
+        self.places.clone()
     }
 
     /// The next connection.
@@ -78,8 +69,10 @@ impl Acceptor {
         let mut failed = false;
         loop {
             match self.listener.accept().await {
-                Ok(stream) => {
-                    if let Some(accepted) = self.admit(stream) {
+                Ok(incoming) => {
+                    if let Some(accepted) =
+                        admit(incoming, self.tls.clone(), &self.places, &self.peers)
+                    {
                         return accepted;
                     }
                 }
@@ -95,40 +88,39 @@ impl Acceptor {
 
     /// Closes the listener and returns the connections that wait in its backlog.
     pub(super) fn close(self) -> Vec<Accepted> {
-        let Self { listener, tls, connections, refused } = self;
+        let Self { listener, tls, places, peers } = self;
         let waiting = listener.close();
-        let admit = |stream| admit(stream, tls.clone(), &connections, &refused);
+        let admit = |incoming| admit(incoming, tls.clone(), &places, &peers);
         waiting.into_iter().filter_map(admit).collect()
-    }
-
-    fn admit(&self, stream: Stream) -> Option<Accepted> {
-        admit(stream, self.tls.clone(), &self.connections, &self.refused)
     }
 }
 
 fn admit(
-    stream: Stream,
+    Incoming { stream, addr }: Incoming,
     tls: Option<Arc<Tls>>,
-    connections: &ConnectionLimit,
-    refused: &Counter,
+    places: &Places,
+    peers: &Peers,
 ) -> Option<Accepted> {
-    let Ok(permit) = Arc::clone(&connections.free).try_acquire_owned() else {
-        refused.increment(1);
-        return None;
-    };
-    Some(Accepted { stream, tls, permit })
+    let peer = peers.of(addr);
+    let place = places.take(peer.as_ref())?;
+    Some(Accepted { stream, tls, place, peer })
 }
 
 impl Accepted {
-    /// Performs the TLS handshake if the port has TLS; `None` if it fails. It runs on the thread
-    /// that serves the connection, so that it delays no other connection.
-    pub(super) async fn handshake(self) -> Option<(Transport, OwnedSemaphorePermit)> {
+    /// Performs the TLS handshake if the port has TLS; `None` if it fails, or the place is lost
+    /// meanwhile. It runs on the thread that serves the connection, so that it delays no other
+    /// connection.
+    pub(super) async fn handshake(self) -> Option<Connected> {
+        let Self { stream, tls, place, peer } = self;
         // A socket that fails here was closed by its peer.
-        let wire = self.stream.attach().ok()?;
-        let connection = match self.tls {
+        let wire = stream.attach().ok()?;
+        let stream = match tls {
             None => Either::Left(wire),
-            Some(tls) => Either::Right(Box::new(tls.accept(wire).await.ok()?)),
+            Some(tls) => tokio::select! {
+                secured = tls.accept(wire) => Either::Right(Box::new(secured.ok()?)),
+                () = place.lost() => return None,
+            },
         };
-        Some((connection, self.permit))
+        Some(Connected { stream, place, peer })
     }
 }

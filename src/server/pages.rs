@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,17 +15,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 use tower::ServiceExt;
 
 use super::lifecycle::{Phase, PhaseWatch};
-use super::listen::{Accepted, Acceptor};
+use super::listen::{Accepted, Acceptor, Connected};
 use super::stream::GuardedStream;
 use crate::body::BoundedBody;
-use crate::clock::uptime_us;
-use crate::memory_budget::{Full, MemoryBudget};
+use crate::http::{IsShared, refusal};
+use crate::memory_budget::{Full, MemoryBudget, Share};
+use crate::peer::Peer;
 
 /// Concurrent connections: probes, scrapes, people, and callers without gRPC.
 pub(super) const CONNECTIONS_MAX: usize = 1_024;
@@ -33,12 +33,6 @@ pub(super) const CONNECTIONS_MAX: usize = 1_024;
 /// How long a connection may take to send the head of its next request. It is longer than the usual
 /// intervals of probes and scrapes (15, 30 and 60 seconds), so that they reuse their connections.
 const HEAD_MAX: Duration = Duration::from_secs(75);
-
-/// From this many connections on, a sweep closes those that have been idle for `IDLE_MIN`, so that
-/// probes always find a free one.
-const CROWD: usize = CONNECTIONS_MAX * 3 / 4;
-const IDLE_MIN: Duration = Duration::from_secs(1);
-const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a request may take, including its body. A slow body may use half of it.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -58,10 +52,34 @@ pub(super) struct Answers {
     pub(super) messages: MemoryBudget,
     /// For answers that are read slowly.
     pub(super) unread: MemoryBudget,
+    /// Names of the port.
+    pub(super) hosts: Arc<[String]>,
+}
+
+/// Answers the requests of one connection.
+#[derive(Clone)]
+struct ConnectionAnswers {
+    router: Router,
+    messages: Share,
+    unread: Share,
+    hosts: Arc<[String]>,
 }
 
 impl Answers {
+    fn of_connection(self, peer: Option<&Peer>) -> ConnectionAnswers {
+        let Self { router, messages, unread, hosts } = self;
+        let messages = messages.share(peer.map(|peer| Arc::clone(&peer.slow_messages)));
+        let unread = unread.share(peer.map(|peer| Arc::clone(&peer.unread_pages)));
+        ConnectionAnswers { router, messages, unread, hosts }
+    }
+}
+
+impl ConnectionAnswers {
     async fn answer(self, request: Request<Incoming>) -> Response {
+        let path = request.uri().path();
+        if let Some(why) = refusal(request.method(), path, request.headers(), &self.hosts) {
+            return (StatusCode::FORBIDDEN, why).into_response();
+        }
         let request = request.map(|body| BoundedBody::new(body, self.messages));
         let answer = timeout(REQUEST_MAX, self.router.oneshot(request)).await;
         match answer {
@@ -74,43 +92,11 @@ impl Answers {
     }
 }
 
-/// Since when a connection has been idle.
-#[derive(Clone)]
-struct Idle(Arc<AtomicU64>);
-
-impl Idle {
-    /// The connection is not idle.
-    const NOT: u64 = u64::MAX;
-
-    fn now() -> Self {
-        Self(Arc::new(AtomicU64::new(uptime_us())))
+/// Reserves memory for the answer until its reader has taken it, unless all readers share it.
+async fn reserve(answer: Response, unread: &Share) -> Response {
+    if answer.extensions().get::<IsShared>().is_some() {
+        return answer;
     }
-
-    fn begin(&self) {
-        self.0.store(uptime_us(), Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        self.0.store(Self::NOT, Ordering::Relaxed);
-    }
-
-    /// Completes when a sweep finds this connection idle for at least `IDLE_MIN`.
-    async fn too_long(&self, crowd: &Notify) {
-        let is_long = || {
-            Duration::from_micros(uptime_us().saturating_sub(self.0.load(Ordering::Relaxed)))
-                >= IDLE_MIN
-        };
-        loop {
-            crowd.notified().await;
-            if is_long() {
-                return;
-            }
-        }
-    }
-}
-
-/// Reserves memory for the answer until its reader has taken it.
-async fn reserve(answer: Response, unread: &MemoryBudget) -> Response {
     let (head, body) = answer.into_parts();
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     match unread.reserve(bytes.len()) {
@@ -124,11 +110,7 @@ async fn reserve(answer: Response, unread: &MemoryBudget) -> Response {
 /// Serves connections until the service stops, then finishes the requests in flight.
 pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWatch) {
     let mut open = JoinSet::new();
-    let crowd = Arc::new(Notify::new());
-    let mut sweeps = interval(SWEEP_INTERVAL);
-    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let spoken =
-        |accepted| serve_connection(accepted, answers.clone(), follow.clone(), Arc::clone(&crowd));
+    let spoken = |accepted| serve_connection(accepted, answers.clone(), follow.clone());
     let mut stops = pin!(follow.clone().until(Phase::Stopping));
     loop {
         tokio::select! {
@@ -136,7 +118,6 @@ pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWat
             () = &mut stops => break,
             // Removes connections that have ended.
             Some(_) = open.join_next() => {}
-            _ = sweeps.tick(), if open.len() >= CROWD => crowd.notify_waiters(),
         }
     }
     for accepted in acceptor.close() {
@@ -145,22 +126,16 @@ pub(super) async fn serve(acceptor: Acceptor, answers: Answers, follow: PhaseWat
     while open.join_next().await.is_some() {}
 }
 
-async fn serve_connection(
-    accepted: Accepted,
-    answers: Answers,
-    mut follow: PhaseWatch,
-    crowd: Arc<Notify>,
-) {
-    let Some((stream, _permit)) = accepted.handshake().await else { return };
-    let idle = Idle::now();
+async fn serve_connection(accepted: Accepted, answers: Answers, mut follow: PhaseWatch) {
+    let Some(connected) = accepted.handshake().await else { return };
+    let Connected { stream, place, peer } = connected;
+    let answers = answers.of_connection(peer.as_deref());
+    place.holds([answers.messages.clone(), answers.unread.clone()].into());
+    let begun = place.begun();
     let answer = service_fn(|request| {
-        let (answer, idle) = (answers.clone().answer(request), idle.clone());
-        idle.end();
-        async move {
-            let answer = answer.await;
-            idle.begin();
-            Ok::<_, Infallible>(answer)
-        }
+        let answer = answers.clone().answer(request);
+        begun.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, Infallible>(answer.await) }
     });
     let mut http1 = http1::Builder::new();
     http1.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER_MAX);
@@ -169,7 +144,7 @@ async fn serve_connection(
     let result = tokio::select! {
         biased;
         result = connection.as_mut() => result,
-        () = idle.too_long(&crowd) => return,
+        () = place.lost() => return,
         _ = timeout(AGE_MAX, follow.reached(Phase::Stopping)) => {
             connection.as_mut().graceful_shutdown();
             timeout(CUT_AFTER, connection).await.unwrap_or(Ok(()))

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tracing_appender::non_blocking::WorkerGuard;
 
-use super::listen::ConnectionLimit;
+use super::places::Places;
 use crate::clock::SystemClock;
 use crate::grpc::{CallBudgets, Grpc};
-use crate::http::{IsLeaving, Pages};
+use crate::http::{IsLeaving, Pages, SharedPage};
 use crate::metrics::{InUse, Metrics};
 use crate::service::{DecisionLog, FailurePolicy, Rules, Service};
 use crate::settings::{Log, Serve, Traces};
@@ -31,7 +31,7 @@ pub(super) struct SharedState {
     pub(super) stores: Stores,
     pub(super) in_flight: Arc<Semaphore>,
     pub(super) budgets: CallBudgets,
-    pub(super) connections: ConnectionLimit,
+    pub(super) places: Places,
     pub(super) log: Option<Arc<DecisionLog>>,
     pub(super) tracing: Option<Arc<Tracing>>,
 }
@@ -110,13 +110,20 @@ impl SharedState {
 
     pub(super) fn pages(&self, service: Arc<Service>, is_leaving: IsLeaving) -> Pages {
         let (bounds, style) = (self.settings.bounds(), self.settings.style());
-        let (connections, calls) = (self.connections.clone(), Arc::clone(&self.in_flight));
+        let (places, calls) = (self.places.clone(), Arc::clone(&self.in_flight));
         let calls_max = self.settings.max_in_flight;
         let in_use = move || InUse {
             calls: calls_max - calls.available_permits(),
-            connections: connections.taken(),
+            connections: places.taken(),
         };
-        Pages { service, bounds, style, is_leaving, in_use: Box::new(in_use) }
+        Pages {
+            service,
+            bounds,
+            style,
+            is_leaving,
+            in_use: Box::new(in_use),
+            limits: SharedPage::default(),
+        }
     }
 
     pub(super) async fn grpc(&self) -> Result<Grpc, String> {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as Probe;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,14 @@ pub(super) type Socket = Either<TcpStream, UnixStream>;
 pub(super) enum Stream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) stream: Stream,
+    /// The address that it comes from; `None` with a Unix socket.
+    pub(super) addr: Option<IpAddr>,
 }
 
 /// A listening socket.
@@ -91,40 +99,44 @@ impl Listener {
     }
 
     /// The next connection.
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
+    pub(super) async fn accept(&self) -> io::Result<Incoming> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, addr) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                stream.into_std().map(Stream::Tcp)
+                let stream = stream.into_std().map(Stream::Tcp)?;
+                Ok(Incoming { stream, addr: Some(addr.ip()) })
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
-                stream.into_std().map(Stream::Unix)
+                let stream = stream.into_std().map(Stream::Unix)?;
+                Ok(Incoming { stream, addr: None })
             }
         }
     }
 
     /// Closes the listener and returns the connections in its backlog, so that closing resets none
     /// of them.
-    pub(super) fn close(self) -> Vec<Stream> {
+    pub(super) fn close(self) -> Vec<Incoming> {
         let mut waiting = vec![];
         // The listener does not block: without a connection, accept fails.
         match self {
             Self::Tcp(listener) => {
                 let Ok(listener) = listener.into_std() else { return waiting };
-                while let Ok((stream, _)) = listener.accept() {
+                while let Ok((stream, addr)) = listener.accept() {
                     let prepared =
                         stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+                    let (stream, addr) = (Stream::Tcp(stream), Some(addr.ip()));
                     // A socket that fails here was closed by its peer.
-                    waiting.extend(prepared.ok().map(|()| Stream::Tcp(stream)));
+                    waiting.extend(prepared.ok().map(|()| Incoming { stream, addr }));
                 }
             }
             Self::Unix(listener, _file) => {
                 let Ok(listener) = listener.into_std() else { return waiting };
                 while let Ok((stream, _)) = listener.accept() {
                     let prepared = stream.set_nonblocking(true);
-                    waiting.extend(prepared.ok().map(|()| Stream::Unix(stream)));
+                    let stream = Stream::Unix(stream);
+                    waiting.extend(prepared.ok().map(|()| Incoming { stream, addr: None }));
                 }
             }
         }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
     SignatureScheme,
@@ -160,6 +160,11 @@ fn configure(
     let built = builder.with_single_cert(chain, key.key()?);
     let mut config = built.map_err(|error| format!("{cert}, {key}: {error}"))?;
     config.alpn_protocols = vec![protocol.to_vec()];
+    if files.client_ca.is_some() {
+        // A resumed session shows no certificate, so it would outlive the one that it began with.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok((config, validity))
 }
 

@@ -5,14 +5,21 @@ use std::time::Duration;
 use clap::Args;
 
 use super::values::{count, duration_within};
+use crate::peer::Network;
 use crate::period::Unit;
 
 /// How connections are kept and closed.
 #[derive(Args, Clone, Debug)]
 pub struct Connections {
-    /// Connections on the gRPC port, at most; further ones are closed at once
+    /// Connections on the gRPC port, at most. Beyond, connections of the address with the most are
+    /// closed, idle ones first
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", default_value_t = 16_384, value_parser = count, value_name = "N")]
     pub max_connections: usize,
+    /// Addresses or networks of proxies, separated by commas, such as 10.1.0.0/16. Connections from
+    /// other addresses share what a port has by address: by IPv4 address, or by the first 64 bits of an
+    /// IPv6 address. Those of a proxy count one by one, because it speaks for many
+    #[arg(long, env = "TIDEGATE_TRUSTED_PEERS", value_delimiter = ',', value_name = "NETWORKS")]
+    pub trusted_peers: Vec<Network>,
     /// Age, give or take a tenth, at which a gRPC connection gets GOAWAY, so that callers reconnect
     /// and new replicas get their share; 0: never
     #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE", default_value = "30m", value_parser = span_or_never, value_name = "DURATION")]

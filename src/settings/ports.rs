@@ -98,6 +98,10 @@ pub struct Ports {
         value_name = "NAME"
     )]
     pub http_allow_client_san: Vec<String>,
+    /// Names of the HTTP port, separated by commas, under which browsers may show /limits and /top,
+    /// beside addresses, one word, and names that end in .internal, .local, .localhost or .svc
+    #[arg(long, env = "TIDEGATE_HTTP_HOSTS", value_delimiter = ',', value_name = "NAMES")]
+    pub http_hosts: Vec<String>,
 }
 
 /// The TLS settings of a port.

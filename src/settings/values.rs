@@ -35,6 +35,20 @@ pub(super) fn duration_within(
     Err(format!("must be from {min} to {max}"))
 }
 
+/// A number of bytes, with or without a unit.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("Ki", 10), ("Mi", 20), ("Gi", 30)];
+    let unit = units.iter().find_map(|(unit, bits)| Some((text.strip_suffix(unit)?, *bits)));
+    let (number, bits) = unit.unwrap_or((text, 0));
+    let number = number.parse().ok().filter(|number: &u64| *number <= u64::MAX >> bits);
+    let bytes = number.map(|number| number << bits);
+    let allowed = bytes.filter(|bytes| *bytes == 0 || *bytes >= MEMORY_MIN);
+    allowed.ok_or_else(|| "must be at least 64MiB, written like 256MiB or 1GiB; or 0".into())
+}
+
+/// The process needs about 20 MiB before the first connection.
+const MEMORY_MIN: u64 = 64 << 20;
+
 pub(super) fn within(text: &str, max: usize) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=max).contains(number));
     number.ok_or_else(|| format!("must be a whole number from 1 to {max}"))

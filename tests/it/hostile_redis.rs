@@ -3,21 +3,11 @@
 
 use std::time::Duration;
 
-use crate::support::client::{Served, request};
+use crate::hostile::figures;
+use crate::overload::EDGE;
+use crate::support::client::Served;
 use crate::support::hostile_redis::{Harm, HostileRedis};
-use crate::support::load::Load;
 use crate::support::process::wait_until;
-
-const EDGE: &str =
-    "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 4000000000, period: 36500d}}]}";
-
-/// How long each reply is sent for; longer for the figures of `make hostile`.
-fn attack() -> Duration {
-    let seconds = std::env::var("TIDEGATE_HOSTILE_SECONDS").ok();
-    seconds.map_or(Duration::from_secs(1), |seconds| {
-        Duration::from_secs(seconds.parse().expect("TIDEGATE_HOSTILE_SECONDS is whole seconds"))
-    })
-}
 
 /// The most memory of the service: three connections, each with one reply of at most 2 MiB or 32,768
 /// values, and what fred makes of it.
@@ -28,24 +18,9 @@ fn no_reply_of_redis_ends_the_service_or_takes_its_memory() {
     for harm in Harm::ALL {
         let redis = HostileRedis::start(harm);
         let served = Served::with(&[EDGE], &["--store", &redis.url()]);
-        let load = Load::start(served.tidegate.grpc, 200, &request("edge").about("k", "neighbour"));
-        let mut most_kib = 0;
-        let some_time = || {
-            most_kib = most_kib.max(served.tidegate.resident_kib());
-            Some(()).filter(|()| load.now() > attack())
-        };
-        wait_until(attack() + Duration::from_secs(20), some_time).expect("time passes");
-        let samples = load.stop();
-        let (refused, p99) = (samples.errors().len(), samples.p99());
-        println!(
-            "| Redis: {harm:?} | {refused} of {} | {:.1} ms | {} MiB | {} |",
-            samples.0.len(),
-            p99.as_secs_f64() * 1_000.0,
-            most_kib / 1_024,
-            served.tidegate.log().lines().count(),
-        );
-        assert_eq!(refused, 0, "{harm:?}: {:?}", samples.errors().first());
-        assert!(most_kib < RESIDENT_KIB_MAX, "{harm:?}: {most_kib} KiB");
+        let figures = figures(&format!("Redis: {harm:?}"), &served, || ());
+        assert_eq!(figures.refused, 0, "{harm:?}");
+        assert!(figures.most_kib < RESIDENT_KIB_MAX, "{harm:?}: {figures:?}");
         assert!(redis.connections() > 0, "{harm:?}: nothing was sent");
         assert_eq!(served.page("/healthz").status, 200, "{harm:?}");
     }

@@ -16,6 +16,7 @@ const LAYERS: &[&str] = &[
     "secret_file",
     "suggest",
     "memory_budget",
+    "peer",
     "body",
     "proto",
     "period",

@@ -1,6 +1,6 @@
 //! Overload: other callers are served, and memory stays bounded.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::process;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::servers::{RedisServer, Version};
 
-const EDGE: &str =
+pub const EDGE: &str =
     "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 4000000000, period: 36500d}}]}";
 
 /// A deadline for steps that must not take for ever.
@@ -27,7 +27,7 @@ const P99_MAX: Duration = Duration::from_secs(30);
 /// Held by each test that uses up the machine: two at once would disturb each other's figures.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+pub fn alone() -> MutexGuard<'static, ()> {
     // A test that failed leaves nothing behind.
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -39,12 +39,12 @@ fn assert_served(samples: &Samples) {
     assert!(p99 < P99_MAX, "{p99:?}");
 }
 
-fn load_request() -> Request {
+pub fn load_request() -> Request {
     request("edge").about("k", "neighbour")
 }
 
 /// A series of /metrics.
-fn metric(served: &Served, series: &str) -> f64 {
+pub fn metric(served: &Served, series: &str) -> f64 {
     let page = served.page("/metrics").body;
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series}: {page}")).parse().unwrap()
@@ -65,7 +65,7 @@ const FLOODS: [Abuse; 5] =
     [Abuse::EndlessHeaders, Abuse::LargeHeaders, Abuse::Resets, Abuse::Pings, Abuse::Priorities];
 
 /// Raises this process's limit on open files; the service raises its own.
-fn allow_open_files(files: u64) {
+pub fn allow_open_files(files: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     assert!(
@@ -107,19 +107,27 @@ fn calls_beyond_the_maximum_in_flight_are_refused_and_counted() {
 }
 
 #[test]
-fn connections_beyond_the_maximum_are_closed_and_open_ones_are_served() {
-    let served = Served::with(&[EDGE], &["--max-connections", "3"]);
+fn connections_beyond_the_maximum_replace_idle_ones_and_used_ones_are_served() {
+    let served = Served::with(&[EDGE], &["--max-connections", "80"]);
     let load = Load::start(served.tidegate.grpc, 100, &load_request());
-    let connect = || TcpStream::connect(served.tidegate.grpc).unwrap();
-    let two = [connect(), connect()];
-    wait_for_metric(&served, CONNECTIONS, |connections| connections == 3.0);
-    for _ in 0..10 {
-        let mut more = connect();
-        // A close or a reset: no bytes arrive.
-        assert_eq!(more.read(&mut [0; 10]).unwrap_or(0), 0);
-    }
+    let connect = |_| {
+        let mut stream = TcpStream::connect(served.tidegate.grpc).unwrap();
+        stream.write_all(HELLO).unwrap();
+        stream
+    };
+    let mut idle: Vec<_> = (0..79).map(connect).collect();
+    wait_for_metric(&served, CONNECTIONS, |connections| connections == 80.0);
+    let newcomer = connect(79);
+    // An eighth, to make room for more than one.
+    wait_for_metric(&served, CONNECTIONS, |connections| connections == 71.0);
     assert_eq!(metric(&served, SHED_CONNECTIONS), 10.0);
-    drop(two);
+    for closed in &mut idle[..10] {
+        closed.set_read_timeout(Some(SOME_TIME)).unwrap();
+        let end = closed.read_to_end(&mut vec![]).map_err(|error| error.kind());
+        // A close or a reset.
+        assert!(!matches!(end, Err(ErrorKind::WouldBlock)), "it is still open");
+    }
+    drop((idle, newcomer));
     wait_for_metric(&served, CONNECTIONS, |connections| connections == 1.0);
     load.go_on_for(Duration::from_millis(100));
     let samples = load.stop();
@@ -214,7 +222,7 @@ fn idle_connections_to_the_http_port_leave_capacity_for_probes() {
     drop(idle);
 }
 
-fn is_healthy(served: &Served) -> Option<()> {
+pub fn is_healthy(served: &Served) -> Option<()> {
     let mut stream = TcpStream::connect(served.tidegate.http).ok()?;
     let ask = b"GET /healthz HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
     stream.write_all(ask).ok()?;

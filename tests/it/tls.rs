@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use rustls::{ClientConnection, HandshakeKind, StreamOwned};
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::support::client::{Caller, Request, Served, request};
 use crate::support::process;
 use crate::support::tidegate::Tidegate;
-use crate::support::tls::{Certificates, client_of};
+use crate::support::tls::{Certificates, client_by, client_of};
 
 const EDGE: &str =
     "{domain: edge, descriptors: [{key: k, rate_limit: {limit: 4000000000, period: 36500d}}]}";
@@ -91,6 +92,27 @@ fn only_callers_of_the_authority_with_an_allowed_name_are_served() {
     let untrusting = query(addr, &others, Some((&made, "client")));
     let text = String::from_utf8_lossy(&untrusting.stderr).into_owned();
     assert!(is_refused(&untrusting) && text.contains("certificate"), "{text}");
+}
+
+#[test]
+fn every_connection_of_a_caller_with_a_certificate_shows_it() {
+    let made = Certificates::new();
+    let served = served(&mutual("http", &made));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let client = Arc::new(client_by(version, &made));
+        for connection in ["the first", "one that could resume the session"] {
+            let name = "localhost".try_into().unwrap();
+            let tls = ClientConnection::new(Arc::clone(&client), name).unwrap();
+            let wire = TcpStream::connect(served.tidegate.http).unwrap();
+            wire.set_read_timeout(Some(SOME_TIME)).unwrap();
+            let mut stream = StreamOwned::new(tls, wire);
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+            // Tickets come before the answer.
+            assert!(stream.read(&mut [0; 100]).unwrap() > 0);
+            let kind = stream.conn.handshake_kind().unwrap();
+            assert_ne!(kind, HandshakeKind::Resumed, "{version:?}: {connection}");
+        }
+    }
 }
 
 #[test]

@@ -162,6 +162,37 @@ mod tests {
     }
 
     #[test]
+    fn random_replies_are_measured_as_the_parser_reads_them() {
+        const PARTS: [&[u8]; 12] =
+            [b"*", b"$", b"+", b"-", b":", b"\r\n", b"\r", b"\n", b"0", b"1", b"2", b"a"];
+        let (mut seed, mut whole) = (1_u64, 0);
+        let mut next = |bound: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % bound
+        };
+        for _ in 0..300_000 {
+            let parts = 1 + next(12);
+            let reply: Vec<u8> =
+                (0..parts).flat_map(|_| PARTS[next(PARTS.len())]).copied().collect();
+            let parsed = upstream::resp2::decode::decode(&reply);
+            match measure(&reply) {
+                Ok(Some(bytes)) => match parsed {
+                    Ok(parsed) => {
+                        assert_eq!(parsed.map(|(_, length)| length), Some(bytes), "{reply:?}");
+                        whole += 1;
+                    }
+                    // A number that is none: the parser refuses it.
+                    Err(_) => assert!(reply.contains(&b':'), "{reply:?}"),
+                },
+                Ok(None) => assert!(!matches!(parsed, Ok(Some(_))), "{reply:?}"),
+                // More is refused than the parser refuses, such as a length of `-0`.
+                Err(_) => {}
+            }
+        }
+        assert!(whole > 1_000, "{whole} whole replies");
+    }
+
+    #[test]
     fn each_bound_is_the_last_that_passes() {
         let nested = |levels| ["*1\r\n".repeat(levels), ":1\r\n".to_owned()].concat();
         let values = |values| [format!("*{values}\r\n"), ":1\r\n".repeat(values)].concat();

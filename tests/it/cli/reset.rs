@@ -1,15 +1,19 @@
 //! `tidegate reset`, on a service with an admin port.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tidegate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use tonic::transport::Endpoint;
 
+use crate::support::abuse::closes_after;
 use crate::support::client::{Caller, Served, request};
 use crate::support::process::wait_until;
 use crate::support::servers::{RedisServer, Version};
 use crate::support::tidegate::Tidegate;
+
+/// The deadline for the end of a silent connection, which comes after 5 seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The deadline for a log line.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -89,6 +93,17 @@ fn a_reset_that_matches_no_limit_fails_with_a_message() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains("match no limit"), "{stderr}");
     }
+}
+
+#[tokio::test]
+async fn silent_connections_to_the_admin_port_are_closed_and_leave_room_for_operators() {
+    let served = Served::with(&[EDGE], &["--admin-addr", "127.0.0.1:0"]);
+    let addr = admin(&served);
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let output = reset(addr, &["user=alice"]);
+    assert!(output.status.success(), "{output:?}");
+    drop(silent);
+    closes_after(addr, b"", SILENCE_MAX).await;
 }
 
 #[tokio::test]

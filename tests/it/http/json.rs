@@ -55,9 +55,37 @@ fn a_body_that_does_not_arrive_is_408() {
 }
 
 #[test]
+fn a_body_with_more_values_than_a_request_has_is_400_and_takes_no_memory() {
+    let served = Served::with_limits(EDGE);
+    let before_kib = served.tidegate.resident_kib();
+    let empty = vec!["{}"; 1_300_000].join(",");
+    let page = post(&served, &format!("{{\"descriptors\":[{empty}]}}"));
+    assert_eq!(page.status, 400, "{page:?}");
+    assert!(page.body.contains("more values than a request may have"), "{}", page.body);
+    let grown_kib = served.tidegate.resident_kib().saturating_sub(before_kib);
+    assert!(grown_kib < 40 << 10, "{grown_kib} KiB more");
+}
+
+#[test]
+fn a_page_of_another_site_cannot_decide_or_read_values() {
+    let served = Served::with_limits(EDGE);
+    let body = user(&json!(1));
+    let from = |headers: &str| Page::post_with(served.tidegate.http, "/json", headers, &body);
+    assert_eq!(from("Origin: https://evil.example\r\n").status, 403);
+    assert_eq!(from("Sec-Fetch-Site: cross-site\r\n").status, 403);
+    let ask = |host: &str| {
+        let ask = format!("GET /limits HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        Page::ask(served.tidegate.http, &ask).status
+    };
+    assert_eq!((ask("evil.example"), ask("localhost")), (403, 200));
+    // Neither has taken a hit.
+    assert_eq!((from("").status, from("").status, from("").status), (200, 200, 429));
+}
+
+#[test]
 fn an_invalid_request_is_400_with_the_reason() {
     let served = Served::with_limits(EDGE);
-    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     for (body, says) in [
         ("", "body: is no RateLimitRequest"),
         ("{", "body: is no RateLimitRequest"),

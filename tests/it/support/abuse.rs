@@ -16,7 +16,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
-use super::client::request;
+use super::client::{Request, request};
 use super::fleet::framed;
 
 /// The start of an HTTP/2 connection: the preface and empty SETTINGS.
@@ -27,6 +27,11 @@ const HELLO_OF_A_SLOW_READER: &[u8] =
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
 
 const CHECK: &str = "/tidegate.v1.RateLimitService/CheckRateLimit";
+
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+/// Descriptors of a call whose answer is large.
+const DESCRIPTORS: usize = 256;
 
 /// The delay before a caller that was disconnected, or is done, starts again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -39,6 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Calls per slow reader.
 const CALLS: u32 = 50;
+
+/// Streams that a connection may have open.
+const STREAMS_MAX: usize = 256;
 
 /// Messages whose parts fit the initial and the later flow-control windows of the service.
 const MESSAGES: u32 = 16;
@@ -72,6 +80,14 @@ pub enum Abuse {
     SlowMessages,
     /// Messages that claim to have 1 GiB.
     HugeMessages,
+    /// Calls without a message, as many as a connection may have.
+    CallsWithoutMessage,
+    /// Calls with large answers that are never read.
+    UnreadLargeAnswers,
+    /// Streams of reflection whose answers are never read.
+    UnreadReflection,
+    /// The start of a connection, and nothing more.
+    Idle,
     /// HTTP/1: headers that never end.
     EndlessHeadersOfPages,
     /// HTTP/1: bodies that arrive slowly.
@@ -136,7 +152,13 @@ async fn go_on(addr: SocketAddr, kind: Abuse, turns: Arc<AtomicU64>) {
 
 /// Returns when the connection ends, or after the last byte.
 async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
-    let reads = !matches!(kind, Abuse::SlowReader | Abuse::UnreadPages);
+    let reads = !matches!(
+        kind,
+        Abuse::SlowReader
+            | Abuse::UnreadPages
+            | Abuse::UnreadLargeAnswers
+            | Abuse::UnreadReflection
+    );
     let (read, write) = stream.into_split();
     let write = async move {
         match kind {
@@ -148,6 +170,10 @@ async fn turn(kind: Abuse, stream: TcpStream) -> io::Result<()> {
             Abuse::SlowReader => slow_reader(write).await,
             Abuse::SlowMessages => slow_messages(write).await,
             Abuse::HugeMessages => huge_messages(write).await,
+            Abuse::CallsWithoutMessage => calls_without_message(write).await,
+            Abuse::UnreadLargeAnswers => unread_large_answers(write).await,
+            Abuse::UnreadReflection => unread_reflection(write).await,
+            Abuse::Idle => idle(write).await,
             Abuse::EndlessHeadersOfPages => {
                 trickle(write, b"GET /healthz HTTP/1.1\r\nx-abuse: ").await
             }
@@ -178,11 +204,16 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a call as literals: the dynamic table is empty.
+/// The headers of a call that checks a limit.
 fn head(stream: u32) -> Vec<u8> {
+    head_of(CHECK, stream)
+}
+
+/// The headers of a call as literals: the dynamic table is empty.
+fn head_of(path: &str, stream: u32) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let mut block = vec![0x83, 0x86, 0x04];
-    block.extend(text(CHECK));
+    block.extend(text(path));
     block.push(0x01);
     block.extend(text("abused"));
     block.extend([0x0f, 0x10]);
@@ -245,12 +276,42 @@ async fn slow_reader(mut write: OwnedWriteHalf) -> io::Result<()> {
         write.write_all(&head(stream)).await?;
         write.write_all(&frame(DATA, END_STREAM, stream, &message)).await?;
     }
-    // A few bytes now and then, to detect a closed connection.
+    until_closed(write).await
+}
+
+/// Sends a few bytes now and then, to detect a closed connection.
+async fn until_closed(mut write: OwnedWriteHalf) -> io::Result<()> {
     let mut pace = interval(PACE);
     loop {
         pace.tick().await;
-        write.write_all(&frame(6, 0, 0, b"a ping..")).await?;
+        write.write_all(&frame(PING, 0, 0, b"a ping..")).await?;
     }
+}
+
+async fn unread_large_answers(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO_OF_A_SLOW_READER).await?;
+    let about = |request: Request, number: usize| request.about("k", number.to_string());
+    let message = framed(&(0..DESCRIPTORS).fold(request("edge"), about).check());
+    for stream in streams(100) {
+        write.write_all(&head(stream)).await?;
+        write.write_all(&frame(DATA, END_STREAM, stream, &message)).await?;
+    }
+    until_closed(write).await
+}
+
+async fn unread_reflection(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO_OF_A_SLOW_READER).await?;
+    let symbol = b"envoy.service.ratelimit.v3.RateLimitService";
+    // Field 4, a text.
+    let length = u8::try_from(symbol.len()).expect("it is short");
+    let message = [&[0, 0, 0, 0, length + 2, 0x22, length], &symbol[..]].concat();
+    for stream in streams(4) {
+        write.write_all(&head_of(REFLECTION, stream)).await?;
+        for _ in 0..100 {
+            write.write_all(&frame(DATA, 0, stream, &message)).await?;
+        }
+    }
+    until_closed(write).await
 }
 
 async fn slow_messages(mut write: OwnedWriteHalf) -> io::Result<()> {
@@ -268,6 +329,24 @@ async fn slow_messages(mut write: OwnedWriteHalf) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+async fn calls_without_message(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    let mut calls = streams(2_000).map(head);
+    write.write_all(&calls.by_ref().take(STREAMS_MAX).flatten().collect::<Vec<_>>()).await?;
+    // Others in place of those that the service gave up.
+    let mut pace = interval(PACE);
+    for call in calls {
+        pace.tick().await;
+        write.write_all(&call).await?;
+    }
+    Ok(())
+}
+
+async fn idle(mut write: OwnedWriteHalf) -> io::Result<()> {
+    write.write_all(HELLO).await?;
+    std::future::pending().await
 }
 
 async fn huge_messages(mut write: OwnedWriteHalf) -> io::Result<()> {

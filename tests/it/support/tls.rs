@@ -13,7 +13,9 @@ use rcgen::{
     KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
 use tempfile::TempDir;
 
 use super::resp::{Connection, REPLY_DEADLINE, Reply};
@@ -179,14 +181,23 @@ impl RedisServer {
 
 /// A client that trusts the authorities of all of these, and presents the first one's certificate.
 pub fn client_of(made: &[&Certificates]) -> ClientConfig {
-    config_of(made, ClientCertificates::Required)
+    config_of(made, ClientCertificates::Required, rustls::ALL_VERSIONS)
+}
+
+/// A client of one version of TLS.
+pub fn client_by(version: &'static SupportedProtocolVersion, made: &Certificates) -> ClientConfig {
+    config_of(&[made], ClientCertificates::Required, &[version])
 }
 
 fn client_config(made: &Certificates, shown: ClientCertificates) -> ClientConfig {
-    config_of(&[made], shown)
+    config_of(&[made], shown, rustls::ALL_VERSIONS)
 }
 
-fn config_of(all: &[&Certificates], shown: ClientCertificates) -> ClientConfig {
+fn config_of(
+    all: &[&Certificates],
+    shown: ClientCertificates,
+    versions: &[&'static SupportedProtocolVersion],
+) -> ClientConfig {
     let read = |path| CertificateDer::from_pem_file(path).expect("a certificate");
     let mut roots = RootCertStore::empty();
     for made in all {
@@ -194,7 +205,7 @@ fn config_of(all: &[&Certificates], shown: ClientCertificates) -> ClientConfig {
     }
     let made = all[0];
     let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
+    let config = ClientConfig::builder_with_provider(ring).with_protocol_versions(versions);
     let config = config.expect("versions of TLS").with_root_certificates(roots);
     match shown {
         ClientCertificates::NotAsked => config.with_no_client_auth(),
