@@ -15,7 +15,7 @@ TOOLS = .servers/cargo
 SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt counts counts-write bench faults dashboard plots fuzz clean-servers
+.PHONY: help run test test-clients lint fmt counts counts-write bench faults dashboard plots fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,10 @@ run: ## Serve the example limits from memory; requires only Rust.
 test: ## Install the servers that the tests need, then run all tests.
 	tests/tools/install-servers
 	cargo test
+
+test-clients: ## Run the Go and Java programs of docs/clients.md, and protoc for five languages; requires Go 1.21.
+	tests/tools/install-servers protoc python-client node-client go-client java-client
+	cargo test --test it clients:: -- --ignored
 
 lint: ## Check format, lints, docs, scripts, the container file, the API, dependencies and that the fuzz targets build.
 	cargo fmt --all --check
