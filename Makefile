@@ -18,7 +18,7 @@ TOOLS = .servers/cargo
 SCRIPTS = .ci/run deploy/example/run deploy/release docs/build-book tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test lint fmt counts counts-write bench faults hostile dashboard plots docs release fuzz clean-servers
+.PHONY: help run test test-clients lint fmt counts counts-write bench faults hostile dashboard plots docs release fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,10 @@ run: ## Serve the example limits from memory; requires only Rust and a C compile
 test: ## Install the servers that the tests need, then run all tests.
 	tests/tools/install-servers
 	cargo test
+
+test-clients: ## Run the Go and Java programs of docs/clients.md, and protoc for five languages; requires Go 1.21.
+	tests/tools/install-servers protoc python-client node-client go-client java-client
+	cargo test --test it clients:: -- --ignored
 
 lint: ## Check format, lints, docs, scripts, the container file, the API, dependencies and that the fuzz targets build.
 	cargo fmt --all --check

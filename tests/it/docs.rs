@@ -24,7 +24,7 @@ use machine::Machine;
 use shape::Compared;
 
 /// Patterns of commands that no test runs, with the reason.
-const NOT_RUN: [(&str, &str); 14] = [
+const NOT_RUN: [(&str, &str); 23] = [
     ("make ", "builds, tests or measures: people and CI type it"),
     ("docker ", "needs an engine, and images from elsewhere"),
     ("127.0.0.1:10000", "asks what docker has started"),
@@ -38,8 +38,19 @@ const NOT_RUN: [(&str, &str); 14] = [
     ("rediss-cluster://", "tests/it/cluster.rs runs on a cluster; it is parsed here"),
     ("limits-b:6379", "tests/it/scatter.rs runs on several servers; it is parsed here"),
     ("ratelimit.env", "tests/it/cli/migrate.rs runs it on files of variables; it is parsed here"),
+    ("pip install ", CLIENTS),
+    ("grpc_tools.protoc ", CLIENTS),
+    ("npm install ", CLIENTS),
+    ("limiter.", CLIENTS),
+    ("go install ", CLIENTS),
+    ("protoc -I ", CLIENTS),
+    ("go run ", CLIENTS),
+    ("mvn ", CLIENTS),
+    ("java -cp ", CLIENTS),
     ("http://127.0.0.1:9901", "asks an Envoy; tests/it/envoy has real ones"),
 ];
+
+const CLIENTS: &str = "tests/it/clients.rs runs these programs, with pinned packages";
 
 fn all_blocks() -> impl Iterator<Item = Block> {
     pages().into_iter().flat_map(|page| blocks(&page))
@@ -155,7 +166,8 @@ fn every_command_on_a_page_runs_and_prints_the_shown_output() {
 
 #[test]
 fn every_block_is_of_a_language_that_is_checked_or_plain_text() {
-    let kinds = ["console", "sh", "yaml", "json", "text"];
+    // tests/it/clients.rs compares the programs with those that it runs.
+    let kinds = ["console", "sh", "yaml", "json", "text", "python", "js", "go", "java"];
     for block in all_blocks() {
         let (place, language) = (block.place(), &block.language);
         assert!(kinds.contains(&language.as_str()), "{place}: {language:?} is not of {kinds:?}");

@@ -8,6 +8,7 @@
 
 mod algorithms;
 mod cli;
+mod clients;
 mod cluster;
 mod conformance;
 mod counters;
