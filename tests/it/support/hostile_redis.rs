@@ -102,10 +102,12 @@ fn answer(mut stream: TcpStream, harm: Harm) {
         if stream.write_all(&first).is_err() {
             return;
         }
-        let times = match harm {
-            Harm::SlowArray => 30_000,
-            _ if then.is_empty() => 0,
-            _ => usize::MAX,
+        let times = if matches!(harm, Harm::SlowArray) {
+            30_000
+        } else if then.is_empty() {
+            0
+        } else {
+            usize::MAX
         };
         if !(0..times).all(|_| stream.write_all(&then).is_ok()) {
             return;
