@@ -100,7 +100,7 @@ mod tests {
             (vec![(SEC_FETCH_SITE, "same-site")], true),
             (vec![(SEC_FETCH_SITE, "cross-site")], true),
         ] {
-            let headers = [&[host.clone()], &from[..]].concat();
+            let headers = [std::slice::from_ref(&host), &from[..]].concat();
             assert_eq!(refused(&Method::POST, "/json", &headers), is_refused, "{from:?}");
             assert!(!refused(&Method::GET, "/metrics", &headers), "{from:?}");
         }

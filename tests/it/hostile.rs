@@ -34,6 +34,7 @@ fn duration() -> Duration {
 }
 
 /// Runs the neighbour while an attack goes on, with `beside` again and again, and prints a row.
+#[allow(clippy::print_stdout, reason = "`make hostile` collects the rows")]
 pub fn figures(attack: &str, served: &Served, mut beside: impl FnMut()) -> Figures {
     let load = Load::start(served.tidegate.grpc, RATE, &load_request());
     let mut most_kib = 0;
