@@ -3,6 +3,9 @@
 # Tools that no package manager pins; see tests/tools/servers.txt for the others.
 CARGO_DENY_VERSION = 0.20.2
 CARGO_FUZZ_VERSION = 0.13.2
+CARGO_AUDITABLE_VERSION = 0.7.7
+CARGO_DEB_VERSION = 3.8.0
+MDBOOK_VERSION = 0.5.4
 
 # Seconds per fuzz target.
 FUZZ_SECONDS ?= 60
@@ -12,21 +15,22 @@ BENCH_ROUNDS ?= 5
 BENCH_SECONDS ?= 2
 
 TOOLS = .servers/cargo
-SCRIPTS = .ci/run deploy/example/run tests/tools/install-servers
+SCRIPTS = .ci/run deploy/example/run deploy/release docs/build-book tests/tools/install-servers
 
 .DEFAULT_GOAL = help
-.PHONY: help run test test-clients lint fmt counts counts-write bench faults dashboard plots fuzz clean-servers
+.PHONY: help run test test-clients lint fmt counts counts-write bench faults hostile dashboard plots docs release fuzz clean-servers
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # The next command for a newcomer, in another terminal.
-TRY = target/release/tidegate query --domain edge user_id=42 ip=203.0.113.9 api=/search everyone=
+TRY = target/quick/tidegate query --domain edge user_id=42 ip=203.0.113.9 api=/search
 
-run: ## Serve the example limits from memory; requires only Rust.
-	cargo build --release
+# The profile `quick` builds in half of a release's time. For measurements, build a release.
+run: ## Serve the example limits from memory; requires only Rust and a C compiler.
+	cargo build --profile quick --bin tidegate
 	@echo "once it runs, try this in another terminal: $(TRY)"
-	target/release/tidegate serve --limits deploy/example/limits.yaml
+	target/quick/tidegate serve --limits deploy/example/limits.yaml
 
 test: ## Install the servers that the tests need, then run all tests.
 	tests/tools/install-servers
@@ -66,6 +70,7 @@ export BENCH_ROUNDS BENCH_SECONDS BENCH_ADDR
 bench: ## Measure the cost of a request in BENCH_ROUNDS (5) of BENCH_SECONDS (2); writes docs/performance.*
 	tests/tools/install-servers redis-7.0
 	cargo bench --bench service
+	$(MAKE) plots
 
 # Tests of `make test`, run one by one with the release build, for their figures.
 FAULTS = faults:: cluster::a_slot cluster::a_lost cluster::half_moved::a_reshard
@@ -84,25 +89,51 @@ FUZZ = RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_C
 	cargo fuzz run --fuzz-dir tests/fuzz --sanitizer none
 FUZZ_FLAGS = -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -max_len=16384
 
+# Seconds per attack.
+HOSTILE_SECONDS ?= 10
+
+hostile: ## Attack the service in every known way for HOSTILE_SECONDS (10) each and print a neighbour's figures.
+	@echo '| attack | calls refused | p99 | memory at most | lines of log |'
+	@echo '| --- | --- | --- | --- | --- |'
+	@TIDEGATE_HOSTILE_SECONDS=$(HOSTILE_SECONDS) cargo test --release --test it -- --test-threads 1 --nocapture hostile 2>&1 \
+		| grep -o '| [^|]* | [0-9]* of [0-9]* | .*|$$'
+
 dashboard: ## Draw the dashboard of a service under load: writes docs/dashboard.svg
 	tests/tools/install-servers redis-7.0 prometheus redis-exporter
 	TIDEGATE_DRAW_DASHBOARD=docs/dashboard.svg cargo test --test it every_query_of_the_dashboard
 
-plots: ## Draw the requests that each algorithm admits of the same traffic: writes docs/algorithms.*
-	TIDEGATE_DRAW_PLOTS=yes cargo test --test it the_plots_equal_the_results_of_simulate
+plots: ## Draw the plots of docs/: from `tidegate simulate`, and from the tables of docs/performance.md.
+	TIDEGATE_DRAW_PLOTS=yes cargo test --test it docs::plots
 
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz each parser for FUZZ_SECONDS (60).
-	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/request tests/fuzz/corpus/golden
+	mkdir -p tests/fuzz/corpus/limits tests/fuzz/corpus/replies tests/fuzz/corpus/request tests/fuzz/corpus/golden
 	awk '/^=== / { file = "tests/fuzz/corpus/golden/" $$2 ".yaml"; next } /^--- says$$/ { close(file); file = "" } \
 		file { print >file }' tests/golden/limits/*.cases
 	$(FUZZ) limits tests/fuzz/corpus/limits deploy/example tests/fuzz/corpus/golden $(FUZZ_FLAGS)
+	$(FUZZ) replies tests/fuzz/corpus/replies $(FUZZ_FLAGS)
 	$(FUZZ) request tests/fuzz/corpus/request $(FUZZ_FLAGS)
 
 clean-servers: ## Remove the servers and tools that these targets installed.
 	rm -rf .servers
 
+docs: $(TOOLS)/bin/mdbook ## Build the book from docs/ into target/book, and check its links.
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" docs/build-book
+	TIDEGATE_CHECK_BOOK=yes cargo test --test it docs::book
+
+release: $(TOOLS)/bin/cargo-auditable $(TOOLS)/bin/cargo-deb ## Build the program, its line tables and a Debian package into target/dist.
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" deploy/release
+
 $(TOOLS)/bin/cargo-deny:
 	cargo install --locked --root $(TOOLS) cargo-deny --version $(CARGO_DENY_VERSION)
+
+$(TOOLS)/bin/cargo-auditable:
+	cargo install --locked --root $(TOOLS) cargo-auditable --version $(CARGO_AUDITABLE_VERSION)
+
+$(TOOLS)/bin/cargo-deb:
+	cargo install --locked --root $(TOOLS) cargo-deb --version $(CARGO_DEB_VERSION)
+
+$(TOOLS)/bin/mdbook:
+	cargo install --locked --root $(TOOLS) mdbook --version $(MDBOOK_VERSION) --no-default-features --features search
 
 $(TOOLS)/bin/cargo-fuzz:
 	cargo install --locked --root $(TOOLS) cargo-fuzz --version $(CARGO_FUZZ_VERSION)

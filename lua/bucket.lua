@@ -1,11 +1,14 @@
--- Token bucket, leaky bucket, GCRA: water that drains. State: a record, the moment and the units
--- of water then, and in 6 bytes the units that a hit weighed: a limit changed since converts.
+-- Token bucket, leaky bucket and GCRA: a bucket of units that drain at a constant rate.
 --
--- An overdraft can leave more than 2^53 - 1 units. Such a debt is kept in `debts` as whole hits and the
--- units beside them, fewer than a hit weighs; its units in `used` are 2^53 - 1. State: the same 19
--- bytes, then the hits (7) and the units beside them (6). It is exact because weight * drain is below
--- 2^53: in `weight` milliseconds `drain` hits drain. Where it is not, units end at 2^53 - 1: such a
--- limit has no overdraft.
+-- State: a record of a moment and the units used then, followed by the weight, the units per hit,
+-- in 6 bytes. If the limit has changed since, the units are converted to the new weight.
+--
+-- An overdraft can leave more than 2^53 - 1 units. Such a debt is kept in `debts` as whole hits and
+-- the units beyond them, fewer than one hit weighs; its units in `used` are 2^53 - 1. Its state is
+-- the same 19 bytes, then the hits (7 bytes) and the units beyond them (6 bytes). This is exact
+-- because weight * drain is at most 2^53 - 1: in `weight` milliseconds exactly `drain` hits drain.
+-- If weight * drain is larger, units saturate at 2^53 - 1; a limit with such values has no
+-- overdraft.
 local WATER_BYTES, DEBT_BYTES = 19, 32
 --@ read
 if debts then debts[key] = nil end
@@ -16,7 +19,7 @@ if raw then
     --@ bucket.convert
   end
   if now > at then
-    -- Over 2^53 it is not exact, but more than any water.
+    -- Over 2^53 the product is not exact, but more than the units can be.
     units, at = units - (now - at) * drain, now
     if units < 0 then units = 0 end
   end
@@ -25,7 +28,7 @@ else
   ats[key], used[key] = now, 0
 end
 --@ convert
--- Leaves a debt drained, and other water as it was then.
+-- Converts the units to the limit's weight. A debt is drained until now, other units are not.
 local weight, hits, rest = ask[WEIGHT], ceil_div(units, max(weighed, 1)), 0
 if #raw == DEBT_BYTES then
   stored_ats[key] = nil
@@ -54,7 +57,7 @@ if hits >= 0 then
   --@ bucket.settle_debt
 end
 --@ settle_debt
--- A product over 2^53 is not exact, but still over it.
+-- A product over 2^53 is not exact, but over 2^53 all the same.
 units = hits * weight + rest
 if units > HITS_MAX then
   units = HITS_MAX
@@ -103,24 +106,25 @@ if debts and debts[key] then
   --@ bucket.debt_time
   reset = time
 else
-  -- As ceil_div, without a call.
+  -- The same as ceil_div, without the cost of a call.
   reset = units / drain
   reset = reset - reset % 1
   if reset * drain < units then reset = reset + 1 end
 end
 resets[key] = reset
 if left > 0 then
-  -- The same, but down.
+  -- The same, rounded down.
   local weight = ask[WEIGHT]
   local quotient = left / weight
   quotient = quotient - quotient % 1
   if quotient * weight > left then left = quotient - 1 else left = quotient end
 end
 --@ write
--- A key lives for a period from its last moment, if that is short for some of them, and as long as
--- it matters. So the first write in each quarter of that time says when it expires for those that
--- follow it there, unless their water lasts longer. This holds whatever the limit was then:
--- nothing but the period, which the key names, is asked of those who wrote before.
+-- A key lives for one period (for four periods, up to a minute, if the period is shorter than a
+-- minute), and at least until the bucket is empty. That time is divided into quarters. Only the
+-- first write in each quarter sets the expiry; later ones in the quarter keep it, unless their
+-- units last longer. This holds whatever the limit was at the earlier write, because it depends
+-- only on the period, which is part of the key.
 local life, empty_at = ask[PERIOD], at + resets[key] + EXPIRY_SLACK
 if life < 60000 then life = min(4 * life, 60000) end
 local since = at - at % (life / 4)

@@ -1,8 +1,8 @@
--- The decision: for each request test all, then take from all or from none.
+-- Decides each request: tests all counters, then takes hits from all or from none.
 local out, size, row = {}, 0, 1
 while row <= plan_size do
-  -- A counter whose limit changed since an earlier request of this run: what has moved is written
-  -- first, as if the rest were a run of its own.
+  -- If a counter's limit differs from that of an earlier request in this run, all changed states
+  -- are written first, as if the remaining requests were a separate run.
   local changed = false
   while row <= plan_size do
     local first, last = row + 1, row + 2 * plan[row]

@@ -1,4 +1,5 @@
--- Windows of one period, aligned to the epoch. State: one record, the window's start and count.
+-- Fixed windows of one period, aligned to the epoch. State: one record, the window's start and
+-- count.
 --@ read
 local period = ask[PERIOD]
 local start, count = now - now % period, 0
@@ -8,7 +9,7 @@ if raw then
   if #raw == RECORD_BYTES then stored_ats[key] = at end
   if at >= start then
     start, count = at, amount
-    -- Where the clock has stepped back, a window that is still to come.
+    -- If the clock has stepped back, the stored window may not have begun yet.
     if at > now then left = period end
   end
 end

@@ -1,4 +1,4 @@
--- Quotas reject a request together, where all their groups are over; a group is over where one of its
+-- Quotas reject a request if all their groups are exceeded. A group is exceeded if one of its
 -- limits is.
 --@ judge
 local groups, count, over, refuses = {}, 0, 0, false

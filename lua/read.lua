@@ -1,13 +1,14 @@
--- What is asked, and what is known of each counter.
+-- Decodes the arguments, and reads the stored states of the counters.
 local replay = ARGV[1] ~= ''
 local now = tonumber(ARGV[1])
 if not replay then
   local time = call('TIME')
   now = time[1] * 1000 + floor(time[2] / 1000)
 end
--- An ask with what follows from it: hits in the units that its counter is kept in (a hit of a bucket
--- weighs more than one), what of them is tested and what taken. Overdraft tests for one hit, and so
--- does an ask for none. A product over 2^53 is only compared.
+-- A counter request is extended with values derived from it: the weight of a hit in units (more
+-- than 1 for a bucket), the limit, the tested hits and the taken hits in units, and the drain of a
+-- bucket. An overdraft tests one hit, and so does a request for 0 hits. A product over 2^53 is not
+-- exact, and is only compared.
 local WEIGHT, CAPACITY, TESTED, TAKEN, DRAIN = 10, 11, 12, 13, 14
 local asks, has_logs, has_counters, has_quotas = {}, false, false, false
 for at = 1, #ARGV[3] / ASK_BYTES do
@@ -33,20 +34,27 @@ local whole = tonumber(ARGV[2])
 local values = {}
 if whole > 0 then values = call('MGET', spread(KEYS, 1, min(whole, VALUES_MAX))) end
 for key = VALUES_MAX + 1, whole do values[key] = call('GET', KEYS[key]) end
--- By index into KEYS, with room from the start. The ask that the state was last read for; units used
--- now; milliseconds until nothing is; the state's moment; the moment that is stored, -1 where only an
--- exact expiry will do, nil where nothing is; the ask that moved it.
+-- Tables by index into KEYS, allocated at their final size:
+--   opened: the counter request that the state was last read for
+--   moved: the counter request that changed the state
+--   used: the units used now
+--   resets: the milliseconds until none are used
+--   ats: the state's moment
+--   stored_ats: the stored moment; -1 if the expiry must be set exactly; nil if nothing is stored
 local none, room = {}, min(#KEYS, VALUES_MAX)
 local opened, moved = { spread(none, 1, room) }, { spread(none, 1, room) }
 local used, resets = { spread(none, 1, room) }, { spread(none, 1, room) }
 local ats, stored_ats = { spread(none, 1, room) }, { spread(none, 1, room) }
--- Of buckets in debt; bucket.lua says what.
+-- Debts of buckets, see bucket.lua.
 local debts
--- States that are not one amount are read by `opens`, have hits noted by `notes` and given back by
--- `refunds`, are spelled by `stores`, and `retries` has the wait for an ask that does not fit. Of
--- `stores` the writing gets the bytes, nil where they are written already; whether the expiry that is
--- stored lasts, and the one that would; and whether the bytes replace the stored ones whatever size
--- those have.
+-- Functions by algorithm, for states that are not one amount:
+--   opens: reads a state
+--   notes: adds hits
+--   refunds: refunds hits
+--   stores: encodes a state for writing. Returns the bytes (nil if they are already written),
+--     whether the stored expiry is late enough, the expiry to set otherwise, and whether the bytes
+--     replace the whole stored value, whatever its size
+--   retries: the wait for a counter request that does not fit
 local opens, notes, refunds, stores, retries
 if has_logs or has_counters then opens, notes, refunds, stores, retries = {}, {}, {}, {}, {} end
 local expiries, expires_word, expire_command, expiry_from = {}, 'PXAT', 'PEXPIREAT', 0

@@ -1,13 +1,14 @@
--- Counts of sub-windows. State: a record for each that is not empty, its start and count, oldest
--- first. They stay in the bytes that they are stored in, but for the newest, and are summed CHUNK at a
--- time: a table of them would cost five times as much.
+-- Sliding window counters: counts per sub-window. State: one record for each sub-window that is not
+-- empty, its start and count, oldest first. All records but the newest stay in their stored bytes
+-- and are summed CHUNK at a time. A table of them would cost five times as much.
 if has_counters then
   -- The longest sub-window whose square fits 53 bits.
   local SQUARE_FITS = 94906265
   local START, CHUNK, CHUNK_BYTES = '<I6', 8, 104
   local chunk_of_records = '<' .. rep('I6I7', CHUNK)
-  -- By key: `raw`, of which the records from `first` up to `rest` count, both from 0; behind them the
-  -- newest, its start and count in `at` and `amount`; `in_place` while only its count has changed.
+  -- States by key. `raw` has the stored records, of which those from `first` up to, not including,
+  -- `rest` count (indexes from 0). The newest record follows them: its start and count are in `at`
+  -- and `amount`. `in_place` is true while only its count has changed.
   local states = {}
   local function floor_div(a, b)
     local quotient = floor(a / b)
@@ -35,7 +36,7 @@ if has_counters then
     if index == state.rest then return state.at end
     return (decode(START, state.raw, index * RECORD_BYTES + 1))
   end
-  -- The first that counts at `at`, from the front on; near ones are found first.
+  -- The first record that counts at `at`. Searches from the front in growing steps, then halves.
   local function first_live(state, ask, at)
     local gone, rest = at - (ask[A] + 1) * ask[B], state.rest
     local low, high, step = state.first, state.first, 1
@@ -49,7 +50,8 @@ if has_counters then
     end
     return low
   end
-  -- The counts from `first` up to `last` in full; over 2^53 it is not exact, but more than any limit.
+  -- The sum of the counts from `first` up to, not including, `last`. Over 2^53 it is not exact, but
+  -- more than any limit.
   local function sum(raw, first, last)
     local at, ends, total = first * RECORD_BYTES + 1, last * RECORD_BYTES, 0
     while at + CHUNK_BYTES - 1 <= ends do
@@ -135,8 +137,8 @@ if has_counters then
       states[key], resets[key] = { raw = '', first = 0, rest = 0 }, 0
     end
   end
-  -- Its expiry follows from the newest sub-window. Where only that one's count has changed, only
-  -- that is written.
+  -- The expiry depends only on the newest sub-window. If only its count has changed, only that
+  -- count is written.
   local function store(key, ask)
     local state = states[key]
     local lasts = stored_ats[key] == state.at
@@ -148,8 +150,8 @@ if has_counters then
     local raw = live_bytes(state) .. pack(RECORD, state.at, state.amount)
     return raw, lasts, leaves(ask, state.at) + EXPIRY_SLACK, true
   end
-  -- The first moment at which a fading sub-window weighs no more than `room`: with the most
-  -- milliseconds left for which it does.
+  -- The first moment at which a fading sub-window counts for no more than `room`: that with the
+  -- most milliseconds of it left for which it does so.
   local function fits(ask, at, count, room)
     if ask[ALGORITHM] == COUNTER or count == 0 then return leaves(ask, at) end
     count = countable(ask, count)
@@ -158,7 +160,8 @@ if has_counters then
     while left < ask[B] and overlap(ask, count, left + 1) <= room do left = left + 1 end
     return leaves(ask, at) - left
   end
-  -- From the newest on, the one through which more than `room` is used must go.
+  -- From the newest sub-window to the oldest, the first with which the sum is over `room` must
+  -- leave the period, at least in part.
   local function retry(key, ask)
     local state = states[key]
     local raw, first, index = state.raw, state.first, state.rest

@@ -1,24 +1,31 @@
--- Every hit of the last period. State: a header (dead and len in 4 bytes each, base in 7, the
--- newest record), then the body, whose records hold the running total of hits through their
--- moment, so that sums are differences and searches are binary. After 2^53 - 1 the total
--- goes on from 0. The first `dead` records have left the period; they are dropped when they are
--- more than a quarter of the others. A small body is read and written whole, which gives Redis no
--- reason to allocate ahead; of a large one only the header and the records that a decision needs are.
+-- Sliding window log: every hit of the last period.
 --
--- Dropping the dead copies all live records. Up to COPY_MAX of them are copied in one write. More
--- are moved to the front in steps of STEP_MAX, one step a write, so that no write takes long. While
--- records are being moved the live ones are in two parts: those that were moved, from slot 1 on, and
--- those from slot `back` on. The header's `dead` is then `back`, and slot 0 holds a moves record:
--- `back`, a tag that no moment has, the index of the first live record, and `gap`, by how many slots
--- records are moved. A record keeps its index while it moves: its slot is the index less `gap`
--- once it is below `back`. A script that does not know moves records counts the hits of the moved part
--- as hits of the record at `back`: later than they came, so that it never admits more than the limit.
+-- State: a header (`dead` and `len` in 4 bytes each, `base` in 7, the newest record), then the
+-- body. Each record of the body has the running total of hits up to and including its moment, so
+-- that sums are differences and searches are binary. After 2^53 - 1 the total continues from 0. The
+-- first `dead` records have left the period. They are dropped when they are more than a quarter of
+-- the live ones. A small body is read and written whole, so that Redis has no reason to allocate
+-- memory in advance. Of a large body, only the header and the records that a decision needs are
+-- read and written.
+--
+-- Dropping dead records copies all live ones. Up to COPY_MAX of them are copied in one write. If
+-- there are more, they are moved to the front in steps of STEP_MAX, one step per write, so that no
+-- write takes long. In between, the live records are in two parts: the moved ones, from slot 1 on,
+-- and the rest, from slot `back` on. The header's `dead` is then `back`, and slot 0 has a moves
+-- record: `back`, a tag that no moment has, the index of the first live record, and `gap`, the
+-- number of slots by which records are moved. A record keeps its index while it moves: if the index
+-- is below `back`, its slot is the index less `gap`. An older script that does not know moves
+-- records counts the hits of the moved part as hits of the record at `back`. This is later than
+-- they came, so it never admits more than the limit.
 if has_logs then
   local HEADER, HEADER_BYTES = '<I4I4I7I6I7', 28
   local BODY_MAX = 1048576
   local COPY_MAX, STEP_MAX = 256, 256
   local MOVES, MOVES_AT, MOVES_TAG = '<I3I3I3I4', 29, 16777215
-  -- Of 24 records.
+  -- The position of the tag's last byte, and its value. No moment before the year 10,000 has it
+  -- there.
+  local TAG_AT, TAG_BYTE = 34, 255
+  -- The bytes of 24 records.
   local SMALL_BYTES = 312
   local states = {}
   local function text(number) return string.format('%d', number) end
@@ -34,13 +41,14 @@ if has_logs then
     if index < state.back then index = index - state.gap end
     return HEADER_BYTES + index * RECORD_BYTES
   end
-  -- The stored bytes of `count` records from `first`; none of them lies beyond a gap in the body.
+  -- The stored bytes of `count` records from `first`. They must not extend across a gap in the
+  -- body.
   local function stored_bytes(state, first, count)
     if count < 1 then return '' end
     local from = offset(state, first)
     return call('GETRANGE', state.key, text(from), text(from + count * RECORD_BYTES - 1))
   end
-  -- A record's moment and total.
+  -- The moment and the total of a record.
   local function record(state, index)
     local at = state.ats[index]
     if at then return at, state.totals[index] end
@@ -48,13 +56,18 @@ if has_logs then
     if state.body then
       at, total = decode(RECORD, state.body, index * RECORD_BYTES + 1)
     else
-      at, total = decode(RECORD, stored_bytes(state, index, 1))
+      local from = offset(state, index)
+      if state.head and from < HEADER_BYTES + SMALL_BYTES then
+        at, total = decode(RECORD, state.head, from + 1)
+      else
+        at, total = decode(RECORD, stored_bytes(state, index, 1))
+      end
     end
     state.ats[index], state.totals[index] = at, total
     return at, total
   end
-  -- The first index from the front of the body for which `before` no longer holds; near ones
-  -- are found first.
+  -- The first index for which `before` does not hold. Searches from the front in growing steps,
+  -- then halves.
   local function partition_point(first, last, before)
     local low, high, step = first, first, 1
     while high < last and before(high) do
@@ -68,8 +81,8 @@ if has_logs then
     return low
   end
   local function moment(state) return max(now, state.at or 0) end
-  -- The first record in the period at `now`, and the total before it. Each run has one clock,
-  -- so that they are found once and change only with the body.
+  -- The first record in the period at `now`, and the total before it. They are found once, because
+  -- `now` is the same for the whole run, and change only with the body.
   local function live(state, ask)
     if not state.live_first then
       local gone_at = moment(state) - ask[PERIOD]
@@ -92,7 +105,7 @@ if has_logs then
     return stored_bytes(state, state.dead, back - state.dead)
       .. stored_bytes(state, back, state.len - back)
   end
-  -- Ends the moving where one of the two parts is empty.
+  -- Ends the moving of records if one of the two parts is empty.
   local function end_moves(state)
     local back, gap = state.back, state.gap
     if gap == 0 or state.dead < back and back < state.len then return end
@@ -103,8 +116,8 @@ if has_logs then
     end
     state.back, state.gap = 0, 0
   end
-  -- Moves some more records to the front. No more than fit into the gap: the slots that are written
-  -- hold nothing that counts until the header says so.
+  -- Moves the next records to the front, at most as many as fit into the gap. The slots written to
+  -- hold no live records until the header is written.
   local function move_some(state)
     if state.gap == 0 then
       state.back, state.gap, state.has_moves = state.dead, state.dead - 1, true
@@ -112,13 +125,13 @@ if has_logs then
     local count = min(STEP_MAX, state.gap, state.len - state.back)
     local moved = stored_bytes(state, state.back, count)
     local first = state.back
-    state.back = first + count
+    state.back, state.head = first + count, false
     call('SETRANGE', state.key, text(offset(state, first)), moved)
     end_moves(state)
   end
   local function bury(state, ask)
     state.dead, state.base = live(state, ask)
-    end_moves(state)
+    if state.gap > 0 then end_moves(state) end
     if is_small(state) then
       if state.dead == 0 then return end
     elseif state.gap == 0 and state.dead * 5 <= state.len then
@@ -133,10 +146,11 @@ if has_logs then
   local function push_newest(state)
     local raw = pack(RECORD, state.at, state.total)
     if state.body then
-      -- A refund in this run may have left records behind the end.
+      -- A refund in this run may have left records after the end.
       local first = state.len * RECORD_BYTES
       state.body = state.body:sub(1, first) .. raw .. state.body:sub(first + RECORD_BYTES + 1)
     else
+      state.head = false
       call('SETRANGE', state.key, text(offset(state, state.len)), raw)
     end
     state.ats[state.len], state.totals[state.len] = state.at, state.total
@@ -147,22 +161,25 @@ if has_logs then
     end
   end
   opens[LOG] = function(key, ask)
-    local state = { key = KEYS[key], dead = 0, len = 0, base = 0, back = 0, gap = 0 }
-    state.ats, state.totals = {}, {}
-    states[key], used[key], resets[key] = state, 0, 0
-    -- One byte more than a small log has tells a large one.
-    local raw = call('GETRANGE', state.key, '0', text(HEADER_BYTES + SMALL_BYTES))
-    if #raw <= HEADER_BYTES + SMALL_BYTES then state.body = raw:sub(HEADER_BYTES + 1) end
-    if raw == '' then return end
-    state.dead, state.len, state.base, state.at, state.total = decode(HEADER, raw)
-    stored_ats[key] = state.at
-    if not state.body then
-      local back, tag, first, gap = decode(MOVES, raw, MOVES_AT)
+    used[key], resets[key] = 0, 0
+    -- Reads one byte more than a small log has, which shows whether the log is large.
+    local raw = call('GETRANGE', KEYS[key], '0', text(HEADER_BYTES + SMALL_BYTES))
+    local dead, len, base, at, total, body, head = 0, 0, 0, nil, nil, false, false
+    if #raw <= HEADER_BYTES + SMALL_BYTES then body = raw:sub(HEADER_BYTES + 1) else head = raw end
+    if raw ~= '' then dead, len, base, at, total = decode(HEADER, raw) end
+    -- All fields are set at once, because a table that grows is allocated again.
+    local state = { key = KEYS[key], dead = dead, len = len, base = base, at = at, total = total,
+      back = 0, gap = 0, body = body, head = head, has_moves = false, ats = {}, totals = {},
+      live_first = false, live_base = base }
+    states[key] = state
+    if not at then return end
+    stored_ats[key] = at
+    if head and head:byte(TAG_AT) == TAG_BYTE then
+      local back, tag, first, gap = decode(MOVES, head, MOVES_AT)
       state.has_moves = tag == MOVES_TAG
-      -- Else a script that does not know it has gone on, and the moved part has left the period.
-      if state.has_moves and back == state.dead then
-        state.dead, state.back, state.gap = first, back, gap
-      end
+      -- If `back` is not `dead`, an older script that does not know moves records has written
+      -- since, and the moved part has left the period.
+      if state.has_moves and back == dead then state.dead, state.back, state.gap = first, back, gap end
     end
     local left = state.at + ask[PERIOD] - moment(state)
     if left > 0 then
@@ -176,7 +193,7 @@ if has_logs then
     if used[key] == 0 then
       state.dead, state.len, state.base, state.body = 0, 0, 0, ''
       state.back, state.gap = 0, 0
-      state.ats, state.totals, state.live_first = {}, {}, nil
+      state.ats, state.totals, state.live_first = {}, {}, false
       state.at, state.total = moment(state), ask[HITS]
       return
     end
@@ -200,7 +217,7 @@ if has_logs then
     end
     local stays = partition_point(state.dead, state.len, before)
     if stays < state.len then
-      -- Where the clock has stepped back the log's moment is its newest hit's.
+      -- If the clock has stepped back, the log's moment is that of its newest hit.
       state.at = record(state, stays)
       state.len = stays
       if is_small(state) then state.body = state.body:sub(1, stays * RECORD_BYTES) end
@@ -209,8 +226,8 @@ if has_logs then
     state.total = total_add(state.base, keep)
     resets[key] = max(0, state.at + ask[PERIOD] - moment(state))
   end
-  -- A body in hand is small or new and written whole; of another the header is. A key lives for
-  -- a period and a quarter, so that only the first write in each quarter says when it expires.
+  -- Writes the whole body if it was read (it is small) or is new, otherwise only the header. A key
+  -- lives for a period and a quarter, so that only the first write in each quarter sets its expiry.
   stores[LOG] = function(key, ask)
     local state, quarter, stored = states[key], max(ask[PERIOD] / 4, 1), stored_ats[key]
     local lasts = stored and stored - stored % quarter == state.at - state.at % quarter

@@ -1,5 +1,5 @@
--- Writes what moved: a state of one amount over the stored one in place, and without a word on its
--- expiry where the one that is stored lasts.
+-- Writes the changed states. A state of one amount is written over the stored one in place, and the
+-- expiry is not set if the stored one is late enough.
 --@ moved
 for key = 1, #KEYS do
   local ask = moved[key]
@@ -20,7 +20,7 @@ for key = 1, #KEYS do
       lasts = lasts and not replay
       local expiry = lasts or expiries[expires]
       if not expiry then
-        -- Numbers are slow to spell, and writes of one moment mostly expire at one moment.
+        -- Formatting a number is slow, and writes of one moment mostly have the same expiry.
         expiry = string.format('%d', expires - expiry_from)
         expiries[expires] = expiry
       end

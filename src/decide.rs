@@ -1,7 +1,8 @@
-//! Decides one request over all its counters: every limit is tested first, then all that admit
-//! take, or none.
+//! Decides one request over all its counters. Every limit is tested first. If the request passes,
+//! all of its counters take the hits; if not, none does.
 //!
-//! Pure: a store brings the states and the moment. `lua/decide.lua` is the same in Redis.
+//! Pure: a store passes in the states and the time. `lua/decide.lua` does the same in Redis, and
+//! tests compare the two on random requests.
 
 use crate::algorithm::State;
 use crate::decision::{Enforcement, QuotaGroup, Status};
@@ -13,31 +14,31 @@ use crate::limit::{Excess, Limit};
 pub enum Mode {
     /// Takes them if the request passes.
     Take,
-    /// Only asks whether they would fit.
+    /// Tests whether they would fit, and takes none.
     Peek,
     /// Gives them back.
     Refund,
 }
 
-/// What one request asks of one counter; no two asks of a request name the same key.
+/// What a request does with one counter. A request has at most one for each key.
 #[derive(Clone, Debug)]
 pub struct CounterRequest {
     /// Names the counter.
     pub key: Key,
-    /// The limit that holds on it.
+    /// The limit that applies to it.
     pub limit: Limit,
-    /// At most [`crate::limit::HITS_MAX`]. 0 takes none and is tested as one, but for a refund, which
-    /// is never rejected.
+    /// At most [`crate::limit::HITS_MAX`]. 0 takes none and is tested as one hit, except in a refund,
+    /// which is never rejected.
     pub hits: u64,
-    /// Whether the hits are taken, peeked or given back.
+    /// Whether the hits are taken, tested or refunded.
     pub mode: Mode,
-    /// What the limit does to the request where the hits do not fit.
+    /// What the limit does to the request if the hits do not fit.
     pub enforcement: Enforcement,
-    /// The group of a quota. Limits that are no quotas do not use it.
+    /// The group of a quota; not used for other limits.
     pub quota_group: QuotaGroup,
 }
 
-/// What the tests of a request's limits come to.
+/// The combined result of testing a request's limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     rejected: bool,
@@ -59,21 +60,21 @@ struct Quotas {
 }
 
 impl Outcome {
-    /// What a request's statuses, in its asks' order, come to.
+    /// The outcome of a request whose statuses are in the order of its counters.
     pub(crate) fn of(counters: &[CounterRequest], statuses: &[Status]) -> Self {
         let mut outcome = Self::default();
         outcome.count_all(counters, statuses);
         outcome
     }
 
-    /// Counts the tests of several limits.
+    /// Adds the results of several limits.
     pub(crate) fn count_all(&mut self, counters: &[CounterRequest], statuses: &[Status]) {
         for (counter, status) in counters.iter().zip(statuses) {
             self.count(counter, status.within_limit);
         }
     }
 
-    /// Counts the test of one limit.
+    /// Adds the result of one limit.
     pub fn count(&mut self, counter: &CounterRequest, within_limit: bool) {
         let refuses = !within_limit && !counter.limit.overdraft();
         match counter.enforcement {
@@ -89,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// Counts limits that could not be tested: nothing is taken from any.
+    /// Adds limits that could not be tested: then nothing is taken from any.
     pub(crate) const fn fail(&mut self) {
         self.rejected = true;
         self.undecided = true;
@@ -100,7 +101,7 @@ impl Outcome {
         !self.rejected && !self.quotas.are_all_over()
     }
 
-    /// Whether an ask's hits move its counter.
+    /// Whether the hits of a counter request change its counter.
     pub const fn moves(self, counter: &CounterRequest, within_limit: bool) -> bool {
         if counter.hits == 0 || self.undecided {
             return false;
@@ -129,14 +130,18 @@ impl Quotas {
     }
 
     const fn are_all_over(&self) -> bool {
+        // Most requests have no quota, and this is asked several times per request.
+        if self.groups == 0 {
+            return false;
+        }
         let [a, b, c, d] = self.over;
         let over = a.count_ones() + b.count_ones() + c.count_ones() + d.count_ones();
-        self.groups > 0 && over == self.groups as u32
+        over == self.groups as u32
     }
 }
 
 impl CounterRequest {
-    /// The hits that are tested: overdraft tests for one, and so does an ask for none.
+    /// The hits that are tested: one for an overdraft and for a request of 0 hits.
     pub(crate) const fn tested_hits(&self) -> u64 {
         if self.limit.overdraft() || self.hits == 0 { 1 } else { self.hits }
     }
@@ -146,7 +151,7 @@ impl CounterRequest {
         self.mode == Mode::Refund || self.limit.admits(state, now_ms, self.tested_hits())
     }
 
-    /// Moves the counter as the request's outcome has it, and reports it.
+    /// Updates the counter according to the request's outcome, and returns its status.
     pub fn apply(&self, state: &mut State, now_ms: u64, within: bool, outcome: Outcome) -> Status {
         let takes = self.mode == Mode::Take && self.hits > 0 && within && outcome.allowed();
         let delay_ms = if takes { self.limit.delay_ms(state, now_ms) } else { 0 };

@@ -35,7 +35,7 @@ impl Limit {
     /// 53 bits.
     pub fn new(spec: &LimitSpec) -> Result<Self, LimitError> {
         if spec.hits > HITS_MAX {
-            let message = format!("{} is over the most, {HITS_MAX}", spec.hits);
+            let message = format!("{} is too large; the maximum is {HITS_MAX}", spec.hits);
             return Err(LimitError::new("limit", message));
         }
         if spec.period_ms == 0 || spec.period_ms > PERIOD_MAX_MS {

@@ -1,12 +1,13 @@
-//! A limit as it is written down, and the bounds of its numbers.
+//! A limit as written in a limits file or a request, and the bounds of its numbers.
 //!
-//! These types are below the algorithms, which check a [`LimitSpec`] each in its own file.
+//! The algorithms use these types: each checks a [`LimitSpec`] in its own file and derives its
+//! arithmetic from it. So nothing here depends on an algorithm.
 
 use std::fmt;
 
 use crate::period::Unit;
 
-/// The largest whole number that a double holds with all its predecessors: 2^53 - 1.
+/// 2^53 - 1, the largest integer up to which a double is exact, because Lua computes in doubles.
 /// Hits, limits and states saturate here.
 pub const HITS_MAX: u64 = (1 << 53) - 1;
 
@@ -19,11 +20,11 @@ pub enum Algorithm {
     /// Counts in windows aligned to the epoch.
     #[default]
     FixedWindow = 1,
-    /// Remembers every hit of the last period.
+    /// Records every hit of the last period.
     SlidingWindowLog = 2,
     /// Counts in sub-windows of the period.
     SlidingWindowCounter = 3,
-    /// Refills at the rate and lets a burst through at once.
+    /// Refills at the limit's rate and admits a burst at once.
     TokenBucket = 4,
     /// A token bucket that gives each admitted request a delay.
     LeakyBucket = 5,
@@ -31,7 +32,7 @@ pub enum Algorithm {
     Gcra = 6,
 }
 
-/// A limit as it is written down. [`Limit::new`](crate::limit::Limit::new) checks it.
+/// A limit as written. [`Limit::new`](crate::limit::Limit::new) checks it.
 #[derive(Clone, Debug, Default)]
 pub struct LimitSpec {
     /// How hits are counted.
@@ -40,7 +41,7 @@ pub struct LimitSpec {
     pub hits: u64,
     /// The period in milliseconds.
     pub period_ms: u64,
-    /// Buckets: hits at once. Unset: the limit, for `gcra` 1.
+    /// Buckets: hits admitted at once. Unset: the limit; for `gcra`, 1.
     pub burst: Option<u64>,
     /// Sliding window counter: sub-windows per period. Unset: 10.
     pub sub_windows: Option<u32>,
@@ -69,8 +70,8 @@ pub enum Excess {
     Refused,
     /// They are taken, even into debt: one hit is tested, and all are taken.
     Overdraft,
-    /// They are taken though the request is rejected, whichever limit rejects it: what
-    /// envoyproxy/ratelimit does.
+    /// They are taken even if the request is rejected, by this limit or another, as in
+    /// envoyproxy/ratelimit.
     Counted,
 }
 

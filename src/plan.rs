@@ -1,9 +1,9 @@
-//! From a request and the rules in force to what the store is asked: a [`MatchedLimit`] for each limit
-//! that a descriptor meets, and one [`CounterRequest`] for each counter.
+//! Turns a request and the rules in force into counter requests for the store: a [`MatchedLimit`]
+//! for each limit that a descriptor matches, and one [`CounterRequest`] for each counter.
 //!
-//! Where several descriptors name the same counter their hits add up and are tested as one, so
-//! that no request passes by splitting itself. A limit that another one of the request replaces
-//! is not met.
+//! If several descriptors name the same counter, their hits are added and tested together, so that
+//! a request cannot pass by being split. A limit that another limit of the request replaces is left
+//! out.
 
 use smallvec::SmallVec;
 
@@ -19,22 +19,22 @@ mod quotas;
 
 use quotas::Groups;
 
-/// The most limits that one request may meet, those of one counter each for itself: what one scan
-/// bears. What the store bears is bounded by [`RUN_COST_MAX`].
+/// The most limits that one request may match, which bounds the scans of its counters. The work in
+/// the store is bounded by [`RUN_COST_MAX`].
 const LIMITS_MAX: usize = 1_024;
 
-/// A limit that a descriptor met.
+/// A limit that a descriptor matches.
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedLimit<'r> {
     /// Index into the request's descriptors.
     pub descriptor: usize,
     /// Where the limit comes from.
     pub origin: Origin<'r>,
-    /// What the limit does to the request where the hits do not fit.
+    /// What the limit does to the request if the hits do not fit.
     pub enforcement: Enforcement,
     /// The group of a quota.
     pub quota_group: QuotaGroup,
-    /// Index into the plan's asks; none for an unlimited rule.
+    /// Index into the plan's counters; none for an unlimited rule.
     pub counter: Option<usize>,
 }
 
@@ -43,14 +43,14 @@ pub struct MatchedLimit<'r> {
 pub enum Origin<'r> {
     /// A rule of the limits file.
     Rule(&'r Rule, &'r RuleLimit),
-    /// A rule without a limit that says so.
+    /// A rule that is declared unlimited.
     Unlimited(&'r Rule),
-    /// The request itself, and the rule that its path matches, if there is one.
+    /// The request itself, and the rule that its descriptor matches, if any.
     Override(Option<&'r Rule>, Limit),
 }
 
 impl<'r> Origin<'r> {
-    /// The limit; none where the rule is unlimited.
+    /// The limit; `None` if the rule is unlimited.
     pub fn limit(&self) -> Option<&Limit> {
         match self {
             Self::Rule(_, limit) => Some(limit.limit()),
@@ -59,7 +59,7 @@ impl<'r> Origin<'r> {
         }
     }
 
-    /// The rule that matches, where there is one.
+    /// The rule that matches, if any.
     pub const fn rule(&self) -> Option<&'r Rule> {
         match self {
             Self::Rule(rule, _) | Self::Unlimited(rule) => Some(rule),
@@ -68,10 +68,10 @@ impl<'r> Origin<'r> {
     }
 }
 
-/// What a request asks of the store.
+/// What the store is to decide for a request.
 #[derive(Debug)]
 pub struct Plan<'r> {
-    /// The limits met, in the descriptors' order.
+    /// The limits matched, in the descriptors' order.
     pub matched: Vec<MatchedLimit<'r>>,
     /// The counters, each once.
     pub counters: Vec<CounterRequest>,
@@ -83,25 +83,25 @@ struct PlanBuilder<'a, 'r> {
     domain: &'r Domain,
     plan: Plan<'r>,
     groups: Groups<'a>,
-    /// Names of limits that are not met, for others stand in for them.
+    /// Names of limits that other limits of the request replace.
     replaced: SmallVec<[&'r str; 8]>,
-    /// What deciding all asks costs at most, as [`Limit::run_cost`] has it.
+    /// The maximum cost of deciding all counters; see [`Limit::run_cost`].
     cost: usize,
 }
 
 impl<'r> Plan<'r> {
-    /// Matches a request against the rules of its domain, whose keys begin with `head`.
+    /// Matches a request against the rules of its domain. Its keys begin with `head`.
     ///
     /// # Errors
-    /// Two descriptors bring different limits for one counter, or the limits met are too many or cost
-    /// too much.
+    /// Two descriptors have different limits of their own for one counter, or the matched limits are
+    /// too many or too costly.
     pub fn of(
         request: &Request,
         domain: &'r Domain,
         head: &KeyPrefix,
     ) -> Result<Self, RequestError> {
         let descriptors = request.descriptors();
-        // Mostly one limit each.
+        // Most descriptors match one limit.
         let count = descriptors.len();
         let plan = Self { matched: Vec::with_capacity(count), counters: Vec::with_capacity(count) };
         let replaced = replaced(request, domain);
@@ -114,12 +114,12 @@ impl<'r> Plan<'r> {
     }
 }
 
-/// The names of all limits that those met stand in for.
+/// The names of all limits that the matched limits replace.
 fn replaced<'r>(request: &Request, domain: &'r Domain) -> SmallVec<[&'r str; 8]> {
     if !domain.replaces() {
         return SmallVec::new();
     }
-    // A limit that a descriptor brings replaces none.
+    // A descriptor's own limit does not replace others by name.
     let own = request.descriptors().filter(|descriptor| descriptor.limit.is_none());
     let rules = own.filter_map(|descriptor| domain.find(descriptor.entries));
     rules.flat_map(Rule::replaces).collect()
@@ -178,7 +178,8 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         origin: Origin<'r>,
     ) -> Result<(), RequestError> {
         if self.plan.matched.len() >= LIMITS_MAX {
-            let message = format!("meet more than {LIMITS_MAX} limits; ask in several requests");
+            let message =
+                format!("match more than {LIMITS_MAX} limits; split them into several requests");
             return refuse("descriptors", message);
         }
         let Some(&limit) = origin.limit() else { return Ok(()) };
@@ -192,7 +193,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
             enforcement,
             quota_group: QuotaGroup::default(),
         };
-        // Mostly a handful: a scan beats a table.
+        // Most requests have a handful: a scan is faster than a table.
         let same = self.plan.counters.iter().position(|other| other.key == counter.key);
         let index = if let Some(index) = same {
             let other = &mut self.plan.counters[index];
@@ -222,8 +223,8 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         Ok(())
     }
 
-    /// A limit that a request brings counts as the first configured one that it stands in for, so
-    /// that no request makes a group.
+    /// A request's own limit is in the group of the first configured limit that it overrides, so that
+    /// requests cannot create groups.
     fn group(&self, origin: &Origin<'r>) -> Group {
         let limit = match origin {
             Origin::Rule(_, limit) => Some(*limit),
@@ -245,18 +246,19 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
 
 fn too_costly<T>() -> Result<T, RequestError> {
     let message = format!(
-        "meet limits that cost more than {RUN_COST_MAX} together (a window or bucket costs 4, a log \
-         12 to 75, a sliding_window_counter 4 and 1 for every 4 sub_windows); ask in several requests"
+        "match limits that cost more than {RUN_COST_MAX} together (a window or bucket costs 4, a log \
+         12 to 75, a sliding_window_counter 4 and 1 for every 4 sub_windows); split them into \
+         several requests"
     );
     refuse("descriptors", message)
 }
 
 fn contradicts<T>(at: usize) -> Result<T, RequestError> {
-    let message = "an earlier descriptor brings another limit for the same counter";
+    let message = "differs from the limit of an earlier descriptor for the same counter";
     refuse(format!("descriptors[{at}].limit"), message)
 }
 
-/// Adds up the hits of two asks of one counter; given back counts against taken.
+/// Adds the hits of two requests for one counter; refunds count as negative.
 fn add(
     counter: &mut CounterRequest,
     other: &CounterRequest,
@@ -273,7 +275,7 @@ fn add(
     let gives_back = counter.mode == Mode::Refund || other.mode == Mode::Refund;
     counter.mode = match counter.mode {
         Mode::Peek => Mode::Peek,
-        // What is taken and given back at once needs no room.
+        // Hits taken and refunded in one request need no capacity.
         _ if sum < 0 || sum == 0 && gives_back => Mode::Refund,
         Mode::Take | Mode::Refund => Mode::Take,
     };

@@ -1,8 +1,16 @@
-//! Where counters live.
+//! Stores keep counters and decide requests over them.
 //!
-//! A [`Store`] decides the counter requests of one request at once: it checks every limit, then takes
-//! from all or from none. The memory store and the Redis store are the two of them. The layers in
-//! [`resilient`] keep any store answering; [`AnyStore`] is what a service holds.
+//! A [`Store`] decides all counter requests of one request at once: it checks every limit, then
+//! takes hits from all counters or from none. There are two stores. [`memory`] keeps counters in
+//! this process. [`redis`] keeps them in Redis, where replicas share them, and decides in a Lua
+//! script.
+//!
+//! A store does not handle its own failures: it decides, or returns a [`StoreError`]. [`resilient`]
+//! puts layers around a store that keep answering while it fails: the [`deny_cache`] in front of it
+//! rejects requests for full limits without asking the store, and the [`fallback`] behind it
+//! decides in this process.
+//!
+//! [`AnyStore`] is the store of a service: one of the two, with or without layers.
 
 mod backend;
 mod context;
@@ -28,16 +36,16 @@ use resilient::Resilient;
 /// The store of a service.
 #[derive(Debug)]
 pub enum AnyStore {
-    /// In this process.
+    /// Counters in this process.
     Memory(Arc<MemoryStore>),
-    /// In Redis, which replicas share, with layers that keep answering while it does not.
+    /// Counters in Redis, which replicas share, with layers that answer while Redis does not.
     Redis(Box<Resilient<RedisStore>>),
-    /// In Redis and nowhere else: a replay must not invent decisions.
+    /// Counters in Redis, without layers: in a replay every decision must come from Redis.
     Replay(Box<RedisStore>),
 }
 
 impl AnyStore {
-    /// Decides over `counters`; by `policy` if the store cannot.
+    /// Decides over `counters`, or applies `policy` if the store cannot decide.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
@@ -54,7 +62,7 @@ impl AnyStore {
         }
     }
 
-    /// The counters in this process: all of them, or those of the fallback.
+    /// The memory store: the store itself, or the one of the fallback.
     pub fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Self::Memory(memory) => Some(memory),
@@ -74,7 +82,7 @@ impl AnyStore {
         }
     }
 
-    /// A problem in the configuration of the store, for people.
+    /// A warning for the log if the store is configured badly.
     pub async fn warning(&self) -> Option<String> {
         match self.redis() {
             Some(redis) => redis.warning().await,
@@ -82,15 +90,15 @@ impl AnyStore {
         }
     }
 
-    /// Reconciles the store with what was decided without it, for at most `within`. Must be run to its
-    /// end.
+    /// Reconciles the store with what was decided without it, for at most `within`. The future must
+    /// not be dropped before it completes.
     pub async fn reconcile(&self, within: Duration) {
         if let Self::Redis(redis) = self {
             redis.reconcile(within).await;
         }
     }
 
-    /// Reconciles for the last time.
+    /// Reconciles for the last time, when the service ends.
     pub async fn flush(&self) {
         if let Self::Redis(redis) = self {
             redis.flush().await;
@@ -100,7 +108,7 @@ impl AnyStore {
     /// Whether the store would decide now.
     ///
     /// # Errors
-    /// Why it would not.
+    /// The reason why it would not.
     pub async fn ready(&self) -> Result<(), StoreError> {
         match self.redis() {
             Some(redis) => redis.ready().await,

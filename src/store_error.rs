@@ -1,21 +1,21 @@
-//! Why a store could not decide, as types.
+//! The errors of a store that could not decide.
 //!
 //! Errors are parsed once, where they enter: an error reply of Redis by [`RedisError::parse`], an
-//! error of the client in `store/redis/fred_error.rs`. From then on nothing searches their text: the
-//! fallback asks whether hits may be taken, a node whether to retry or to reconnect, the metric for
-//! its label. The text is kept for the log only.
+//! error of the client library in `store/redis/fred_error.rs`. After that, no code searches their
+//! text. The fallback checks whether hits may have been taken, a node whether to retry or to
+//! reconnect, and the metrics use the label. The text is kept for the log only.
 //!
-//! Three outcomes differ for the caller:
-//! - not sent: nothing was taken ([`StoreError::Unavailable`], [`StoreError::Clustered`]);
+//! There are three cases for the caller:
+//! - not sent: no hits were taken ([`StoreError::Unavailable`], [`StoreError::Clustered`]);
 //! - sent, outcome unknown: the hits may be taken ([`StoreError::Timeout`], [`StoreError::Lost`],
 //!   [`StoreError::BadReply`]);
-//! - answered with an error: its [`Code`] says which ([`StoreError::Answered`]).
+//! - answered with an error: its [`Code`] shows which of the two holds ([`StoreError::Answered`]).
 
 use std::fmt;
 
 mod redis;
 
-pub use redis::{Address, Code, Denied, RedisError};
+pub use redis::{Address, Code, Denied, RedisError, readable};
 
 /// The store could not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum StoreError {
     Answered(RedisError),
 }
 
-/// What is wrong with `--store` where it names a node of a cluster as a single server.
+/// The details of [`StoreError::Clustered`].
 const CLUSTERED: &str =
     "is a node of a Redis Cluster: use redis-cluster:// (or rediss-cluster://) in --store";
 
@@ -74,7 +74,7 @@ impl StoreError {
         }
     }
 
-    /// What is known beyond the kind.
+    /// The details beyond the kind.
     pub(crate) fn details(&self) -> &str {
         match self {
             Self::Timeout => "no answer in time",
@@ -84,7 +84,7 @@ impl StoreError {
         }
     }
 
-    /// The code of an error that Redis answered with.
+    /// The code of the error, if Redis answered with one.
     pub const fn code(&self) -> Option<&Code> {
         match self {
             Self::Answered(error) => Some(&error.code),
@@ -96,7 +96,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the hits may be taken although the store returned an error.
+    /// Whether the hits may have been taken although the store returned an error.
     pub fn may_have_taken(&self) -> bool {
         match self {
             Self::Timeout | Self::Lost(_) | Self::BadReply(_) => true,
@@ -105,8 +105,8 @@ impl StoreError {
         }
     }
 
-    /// Whether a single request of a script run may be the cause. Then the run wrote nothing, and its
-    /// other requests can be decided in runs of their own.
+    /// Whether a single request of a script run may be the cause. If so, the run wrote nothing, and
+    /// its requests can be decided in separate runs.
     pub fn may_concern_one_request(&self) -> bool {
         self.code().is_some_and(Code::may_concern_one_request)
     }
@@ -116,7 +116,7 @@ impl StoreError {
         matches!(self.code(), Some(Code::ReadOnly | Code::MasterDown))
     }
 
-    /// Whether only a node of a cluster answers so.
+    /// Whether only a node of a cluster returns this error.
     pub fn is_of_a_cluster_node(&self) -> bool {
         self.code().is_some_and(|code| code.is_redirect() || *code == Code::CrossSlot)
     }

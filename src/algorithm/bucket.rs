@@ -1,9 +1,9 @@
 //! Token bucket, leaky bucket and GCRA: water that drains at the rate.
 //!
-//! Water up to 2^53 - 1 units is stored as units, and what fits a bucket always is (`Limit::new`
-//! checks B * W). An overdraft can make it more: such a debt is stored as whole hits and the units
-//! beside them, so that it counts exactly up to 2^53 - 1 hits. Sums are of 128 bits here; Lua has
-//! `bucket.lua`, which splits them.
+//! Up to 2^53 - 1 units of water are stored as units. A bucket without overdraft never holds more
+//! (`Limit::new` checks B * W). With an overdraft it can: such a debt is stored as whole hits and the
+//! remaining units, so that it is exact up to 2^53 - 1 hits. Sums have 128 bits here; `bucket.lua`
+//! splits them.
 
 use super::operations::{Declaration, Operations, ScriptArguments};
 use super::state::{Debt, State, Water};
@@ -30,11 +30,11 @@ pub(crate) struct Bucket {
     drain: u64,
     /// Units per hit: W, at least 1.
     weight: u64,
-    /// Whether an admitted request is to wait until the water ahead of it has drained.
+    /// Whether an admitted request is delayed until the water ahead of it has drained.
     delays: bool,
 }
 
-/// How much water there is, in the bucket's own units, and when.
+/// The water in the bucket's own units at a moment.
 #[derive(Clone, Copy)]
 struct Level {
     at_ms: u64,
@@ -42,7 +42,7 @@ struct Level {
 }
 
 impl Bucket {
-    /// Unless configured, a whole period's hits fit at once.
+    /// The default burst is the limit.
     pub(super) fn token(spec: &LimitSpec) -> Result<Self, LimitError> {
         Self::new(spec, spec.hits)
     }
@@ -52,7 +52,7 @@ impl Bucket {
         Ok(Self { delays: true, ..Self::token(spec)? })
     }
 
-    /// Unless configured, one hit fits at once.
+    /// The default burst is 1.
     pub(super) fn gcra(spec: &LimitSpec) -> Result<Self, LimitError> {
         Self::new(spec, 1)
     }
@@ -60,7 +60,7 @@ impl Bucket {
     fn new(spec: &LimitSpec, default_burst: u64) -> Result<Self, LimitError> {
         if spec.hits == 0 {
             if spec.overdraft {
-                let message = "with limit 0 the debt would never be worked off";
+                let message = "with limit 0 a debt would never be paid off";
                 return Err(LimitError::new("overdraft", message));
             }
             return Ok(Self { burst: 0, drain: 1, weight: 1, delays: false });
@@ -76,8 +76,8 @@ impl Bucket {
         let bucket = Self { burst, drain, weight, delays: false };
         if spec.overdraft && !bucket.counts_debts() {
             let message = format!(
-                "a debt would not be counted exactly: limit and period, divided by what they have \
-                 in common, are {drain} and {weight}, and their product does not fit 53 bits; use \
+                "a debt would not be counted exactly: limit and period, divided by their greatest \
+                 common divisor, are {drain} and {weight}, and their product does not fit 53 bits; use \
                  a rounder limit or period"
             );
             return Err(LimitError::new("overdraft", message));
@@ -103,7 +103,7 @@ impl Bucket {
         Level { at_ms: at_ms.max(now_ms), units: units.saturating_sub(drained) }
     }
 
-    /// Of a limit that was changed since: whole hits stay, a started one counts as whole.
+    /// If the limit has changed since, hits are kept and a started one counts as a whole one.
     fn own_units(&self, water: &Water) -> u128 {
         if water.weight == self.weight {
             return water.units.into();
@@ -160,7 +160,7 @@ impl Operations for Bucket {
         *state = self.state(Level { units: level.units.saturating_sub(self.weigh(hits)), ..level });
     }
 
-    /// Hits that the water weighs, a started one as whole.
+    /// Hits in the water; a started one counts as a whole one.
     fn used(&self, state: &State, now_ms: u64) -> u64 {
         div_ceil(self.level(state, now_ms).units, self.weight)
     }

@@ -2,14 +2,14 @@
 //! for long.
 //!
 //! A script run holds Redis, and in memory a decision holds its shards. The costs follow the worst
-//! case that was measured for each algorithm in Redis 7.0: a log that is searched after a pause and
-//! drops what has left the period, a counter with a hit in every sub-window that gives some back.
+//! case measured for each algorithm in Redis 7.0: a log that is searched after a pause and drops its
+//! expired records, a counter with a hit in every sub-window that refunds some.
 //! The unit is about a microsecond on a slow machine.
 
 /// The most that one request may cost: below 2 ms of Redis, with a margin of about two.
 pub const RUN_COST_MAX: usize = 1_024;
 
-/// The cost of a state that is one amount.
+/// The cost of a state with a single amount.
 pub(super) const AMOUNT_COST: usize = 4;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What every algorithm defines in its own file.
+//! What every algorithm defines in its own file: a [`Declaration`] of its names, and the
+//! [`Operations`] on its states.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use super::cost::AMOUNT_COST;
 use super::state::State;
 use crate::limit_spec::{Excess, HITS_MAX, LimitSpec};
 
-/// What is known of an algorithm before any limit uses it.
+/// An algorithm's names and optional fields.
 pub(super) struct Declaration {
     /// The name in limits files.
     pub(super) name: &'static str,
@@ -24,7 +25,7 @@ pub(crate) trait Operations {
     /// Takes `hits`, whether they fit or not.
     fn take(&self, state: &mut State, now_ms: u64, hits: u64);
 
-    /// Gives `hits` back. Called only while some are used.
+    /// Refunds `hits`. Called only while some are used.
     fn refund(&self, state: &mut State, now_ms: u64, hits: u64);
 
     /// Hits that count at `now_ms`.
@@ -38,8 +39,8 @@ pub(crate) trait Operations {
     /// Milliseconds until all hits are free again.
     fn reset_after_ms(&self, state: &State, now_ms: u64) -> u64;
 
-    /// Milliseconds, at least 1, until `hits` fit, which do not fit now. `hits` is at most the
-    /// capacity.
+    /// Milliseconds, at least 1, until `hits` fit. Called only if they do not fit now and are at most
+    /// the capacity.
     fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> u64;
 
     /// Milliseconds that an admitted request is to wait.
@@ -65,8 +66,8 @@ pub(crate) trait Operations {
         0
     }
 
-    /// A number that shapes the state, and so is part of the key: with another one, a counter
-    /// starts afresh.
+    /// A number that determines the layout of the state and is part of the key: with another one, a
+    /// counter starts empty.
     fn grid(&self) -> Option<u32> {
         None
     }
@@ -76,7 +77,7 @@ pub(crate) trait Operations {
         false
     }
 
-    /// Sets the optional fields that the algorithm has.
+    /// Sets the algorithm's optional fields.
     fn set_fields(&self, _spec: &mut LimitSpec) {}
 }
 
@@ -96,7 +97,7 @@ pub struct ScriptArguments {
 pub struct KeyName {
     /// The algorithm's name in keys.
     pub algorithm: &'static str,
-    /// The number that shapes the state.
+    /// The number that determines the layout of the state.
     pub grid: Option<u32>,
 }
 

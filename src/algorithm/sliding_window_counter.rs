@@ -1,5 +1,5 @@
-//! Counts of sub-windows: all that lie in the last period in full, and the oldest, which
-//! overlaps it only in part, in full too or, `weighted`, by its overlap.
+//! Counts per sub-window. All sub-windows within the last period count in full. The oldest one, which
+//! overlaps the period only in part, also counts in full, or by its overlap if the limit is `weighted`.
 
 use super::cost::AMOUNT_COST;
 use super::operations::{Declaration, Operations, ScriptArguments, add};
@@ -10,7 +10,7 @@ use crate::limit_spec::{Excess, HITS_MAX, LimitError, LimitSpec};
 /// The most sub-windows of a sliding window counter.
 pub const SUB_WINDOWS_MAX: u32 = 1_000;
 
-/// Sub-windows where the configuration names none.
+/// The default number of sub-windows.
 pub const SUB_WINDOWS_DEFAULT: u32 = 10;
 
 /// The longest sub-window whose square fits 53 bits.
@@ -32,14 +32,14 @@ pub(crate) struct SubWindows {
     hits: u64,
     /// Sub-windows per period.
     count: u32,
-    /// The length of one, in milliseconds: T.
+    /// The length of a sub-window in milliseconds: T.
     length_ms: u64,
     /// Whether the oldest counts by its overlap only.
     weighted: bool,
 }
 
-/// A sub-window's overlap is computed as c * T / T: exact where T * T fits, and where c * T fits
-/// for every count c that a limit without overdraft can reach.
+/// A sub-window's overlap is computed as c * T / T. This is exact if T * T fits 53 bits, and if c * T
+/// fits for every count c that a limit without overdraft can reach.
 fn weighted_fits(spec: &LimitSpec, length_ms: u64) -> bool {
     let fits = |a: u64, b: u64| u128::from(a) * u128::from(b) <= u128::from(HITS_MAX);
     fits(length_ms, length_ms) || (!spec.overdraft && fits(spec.hits, length_ms))
@@ -68,7 +68,7 @@ impl SubWindows {
         Ok(Self { hits: spec.hits, count, length_ms, weighted })
     }
 
-    /// `now_ms`, or the newest hit's sub-window where the clock has stepped back.
+    /// `now_ms`, or the newest hit's sub-window if the clock has stepped back.
     fn moment(records: &[Record], now_ms: u64) -> u64 {
         records.last().map_or(now_ms, |newest| newest.at_ms.max(now_ms))
     }
@@ -78,12 +78,12 @@ impl SubWindows {
         now_ms - now_ms % self.length_ms
     }
 
-    /// From when a sub-window that starts at `at_ms` overlaps the last period only in part.
+    /// The moment from which a sub-window that starts at `at_ms` overlaps the last period only in part.
     const fn fades_ms(&self, at_ms: u64) -> u64 {
         at_ms + self.count as u64 * self.length_ms
     }
 
-    /// From when it no longer counts.
+    /// The moment from which it no longer counts.
     const fn leaves_ms(&self, at_ms: u64) -> u64 {
         self.fades_ms(at_ms) + self.length_ms
     }
@@ -94,7 +94,7 @@ impl SubWindows {
         &records[gone.count()..]
     }
 
-    /// What `count` of a sub-window weighs with `left_ms` of it left in the period.
+    /// The weight of a sub-window's `count` with `left_ms` of it left in the period.
     fn overlap(&self, count: u64, left_ms: u64) -> u64 {
         if !self.weighted || left_ms >= self.length_ms {
             return count;
@@ -104,8 +104,8 @@ impl SubWindows {
         u64::try_from(scaled.div_ceil(u128::from(self.length_ms))).unwrap_or(HITS_MAX)
     }
 
-    /// Lua computes in 53 bits: where even the split product would not fit, a count that only
-    /// debt or a lowered limit can reach is cut to the most that does.
+    /// Lua computes in 53 bits. A count that only debt or a lowered limit can reach is cut to the
+    /// largest whose split product fits.
     fn countable(&self, count: u64) -> u64 {
         if self.length_ms <= SQUARE_FITS_MS { count } else { count.min(HITS_MAX / self.length_ms) }
     }
@@ -174,8 +174,8 @@ impl Operations for SubWindows {
         newest.saturating_sub(now_ms)
     }
 
-    /// The first moment at which no more than `room` is used: sub-windows go oldest first, and the
-    /// one that must fade is the newest through which, from the newest on, more is used.
+    /// The first moment at which no more than `room` is used. Sub-windows leave the period oldest
+    /// first, so this sums from the newest until the sum exceeds `room`: that one must fade.
     fn retry_after_ms(&self, state: &State, now_ms: u64, hits: u64) -> u64 {
         let (records, room) = (state.records(), self.hits - hits);
         let now_ms = Self::moment(records, now_ms);

@@ -1,4 +1,4 @@
-//! Remembers every hit of the last period, so that no window admits more than the limit.
+//! Records every hit of the last period, so that no period of any start admits more than the limit.
 
 pub(super) mod log;
 
@@ -7,17 +7,17 @@ use super::state::State;
 use crate::limit_spec::{Excess, LimitError, LimitSpec};
 use log::SMALL_MAX;
 
-/// The most hits of a sliding window log, which stores every one of them.
+/// The largest limit of a sliding window log, which stores every hit.
 pub const LOG_HITS_MAX: u64 = 1 << 20;
 
-/// Records beyond which a log can hold Redis for more than 2 ms: not when it is used, but when its
-/// bytes outgrow their place and are copied to another.
+/// Above this many records, a log can hold Redis for more than 2 ms: not while it is used, but when
+/// its bytes outgrow their allocation and are copied to a larger one.
 pub const LOG_RECORDS_BOUNDED: u64 = 16_384;
 
 /// The cost of a log of up to [`SMALL_MAX`] records.
 const SMALL_COST: usize = 12;
 
-/// The cost of each doubling of a log's records: a search reads one more.
+/// The cost added by each doubling of a log's records: a search reads one more record.
 const DOUBLING_COST: usize = 3;
 
 pub(super) const DECLARATION: Declaration =
@@ -34,7 +34,7 @@ impl SlidingWindowLog {
     pub(super) fn new(spec: &LimitSpec) -> Result<Self, LimitError> {
         if spec.hits > LOG_HITS_MAX {
             let message = format!(
-                "{} is over the most of a log, which stores every hit: {LOG_HITS_MAX}; \
+                "{} is too large for a log, which stores every hit; the maximum is {LOG_HITS_MAX}; \
                  use sliding_window_counter",
                 spec.hits
             );
@@ -87,7 +87,7 @@ impl Operations for SlidingWindowLog {
         SMALL_COST + doublings as usize * DOUBLING_COST
     }
 
-    /// One per hit, unless it goes into debt, and one per millisecond.
+    /// One per hit, unless the limit allows debt, and at most one per millisecond.
     fn log_records_max(&self, excess: Excess) -> u64 {
         let hits = if excess == Excess::Overdraft { LOG_HITS_MAX } else { self.hits };
         hits.min(self.period_ms)

@@ -1,7 +1,7 @@
-//! What is stored under a key, and the bytes that Redis holds for it.
+//! The state of a counter, and the bytes that Redis stores for it.
 //!
-//! Every state is a row of records of 13 bytes, a moment in 6 and an amount in 7, little-endian;
-//! a log has a header before them. Lua reads and writes the same bytes with `struct`.
+//! Every state is a sequence of records of 13 bytes: a moment in 6 and an amount in 7, little-endian.
+//! A log has a header before them. Lua reads and writes the same bytes with `struct`.
 
 use super::record::{Record, push_record};
 use super::sliding_window_log::log::Log;
@@ -16,27 +16,27 @@ use crate::limit_spec::HITS_MAX;
 /// A test compares it with `tests/golden/format`, which holds states, calls and the script of each.
 pub const FORMAT: u32 = 2;
 
-/// A bucket's content and when it was right.
+/// The content of a bucket at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Water {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
-    /// Units of which a hit weighed `weight`.
+    /// Units; a hit is `weight` units.
     pub units: u64,
-    /// What a hit weighed when the units were counted: a limit that was changed since converts.
+    /// Units per hit when they were counted. A limit that has changed since converts them.
     pub weight: u64,
 }
 
-/// A bucket's content of more than 2^53 - 1 units, and when it was right: what overdrafts leave.
+/// The content of a bucket with more than 2^53 - 1 units, which only overdrafts reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
     /// Whole hits, at most [`HITS_MAX`].
     pub hits: u64,
-    /// Units beside them, less than a hit weighs.
+    /// The remaining units, fewer than one hit weighs.
     pub units: u64,
-    /// What a hit weighed when they were counted.
+    /// Units per hit when they were counted.
     pub weight: u64,
 }
 
@@ -85,7 +85,7 @@ impl State {
         bytes
     }
 
-    /// The moment before which the state never runs.
+    /// The moment of the state: earlier clock readings count as this moment.
     pub(crate) fn moment_ms(&self) -> u64 {
         match self {
             Self::Fresh => 0,
@@ -109,7 +109,7 @@ impl State {
         if let Self::Log(log) = self { Some(log) } else { None }
     }
 
-    /// The sub-windows, made empty where the state is of another kind.
+    /// The sub-windows; a state of another kind is replaced by an empty one.
     pub(super) fn records_mut(&mut self) -> &mut Vec<Record> {
         if !matches!(self, Self::SubWindows(_)) {
             *self = Self::SubWindows(Vec::new());
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// The log, made empty where the state is of another kind.
+    /// The log; a state of another kind is replaced by an empty one.
     pub(super) fn log_mut(&mut self) -> &mut Log {
         if !matches!(self, Self::Log(_)) {
             *self = Self::Log(Box::default());

@@ -1,8 +1,8 @@
-//! The groups that a request's quotas form.
+//! The groups of a request's quotas.
 //!
-//! Each descriptor is a group. Those that name the same backend and model are one, as in
-//! envoyproxy/ratelimit, for a gateway that chooses among models: one that is over any of its own
-//! limits is no choice any more, and the request is rejected when none is left.
+//! Each descriptor is a group. Descriptors that name the same backend and model form one group, as in
+//! envoyproxy/ratelimit, for a gateway that chooses among models: a model that is over any of its
+//! limits cannot be chosen, and the request is rejected if none is left.
 
 use crate::decision::QuotaGroup;
 use crate::request::{Entries, RequestError, refuse};
@@ -38,7 +38,8 @@ impl<'a> Groups<'a> {
         });
         let Some(group) = QuotaGroup::new(index) else {
             let most = QuotaGroup::MAX;
-            let message = format!("meet more than {most} quotas; ask in several requests");
+            let message =
+                format!("match more than {most} quotas; split them into several requests");
             return refuse("descriptors", message);
         };
         Ok(group)

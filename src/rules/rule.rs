@@ -1,4 +1,10 @@
-//! One rule: what it does with the requests whose descriptor ends at it.
+//! A rule: its limits, and how it treats requests whose descriptor ends at it.
+//!
+//! A rule is a node in the tree of a limits file. It either exempts requests, or is unlimited, or
+//! has one or more limits. The parser builds rules; matching a descriptor and metrics only read
+//! them.
+//!
+//! Lists by level are empty if no level of the rule's path uses them.
 
 use prost_types::Struct;
 
@@ -13,18 +19,18 @@ pub struct Rule {
     pub(super) path: Box<str>,
     pub(super) kind: Kind,
     pub(super) enforcement: Enforcement,
-    /// By level: the wildcard whose values share one counter, where there is one; without any, empty.
+    /// By level: the wildcard whose values share one counter, if any. Empty if no level has one.
     pub(super) shared: Box<[Option<Box<str>>]>,
-    /// What values make of the path in metrics; without any, empty.
+    /// The path in metrics, by level. Empty if it has no values of requests.
     pub(super) segments: Box<[Segment]>,
-    /// By level: whether values are only told by their hash; without any, empty.
+    /// By level: whether values are reported only as their hash. Empty if no level does so.
     pub(super) hashes: Box<[bool]>,
     pub(super) metadata: Option<Struct>,
     pub(super) raw_body: Option<Box<str>>,
     pub(super) below: Level,
 }
 
-/// What a rule does with the requests that end at it.
+/// How a rule treats the requests that end at it.
 #[derive(Debug)]
 pub(super) enum Kind {
     Exempt,
@@ -32,27 +38,27 @@ pub(super) enum Kind {
     Limited(Box<[RuleLimit]>),
 }
 
-/// A level of a rule's path, as metrics tell it.
+/// A level of a rule's path in metrics.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    /// As the configuration has it.
+    /// The text in the configuration.
     Configured(Box<str>),
-    /// The key, and the value that the request brings.
+    /// The key, with the value of the request.
     Value(Box<str>),
-    /// The key, and the hash of the value.
+    /// The key, with the hash of the request's value.
     Hash(Box<str>),
 }
 
-/// What answers and metrics call a limit. A name can have the text of a path.
+/// The name of a limit in answers and metrics. A given name can have the text of a path.
 #[derive(Debug)]
 pub(super) enum Name {
     /// Its `name` in the limits file.
     Given(Box<str>),
-    /// Its rule's path, where the limits file gives it no name.
+    /// Its rule's path, if the limits file gives it no name.
     Path(Box<str>),
 }
 
-/// A rule that counts nothing and says so: `unlimited: true`.
+/// A rule with `unlimited: true`, which counts nothing.
 #[derive(Debug)]
 pub struct Unlimited {
     pub(super) name: Name,
@@ -72,14 +78,14 @@ pub struct RuleLimit {
 }
 
 impl Rule {
-    /// Its place in the configuration, such as `user_id` or `tenant=acme/path`.
+    /// Its path in the configuration, such as `user_id` or `tenant=acme/path`.
     ///
-    /// For people: keys and values stand in it as they are, so two rules can share a path.
+    /// For display only: keys and values are not escaped, so two rules can have the same path.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// All the limits that hold here; none where the rule exempts or is unlimited.
+    /// The limits of the rule; none if it exempts or is unlimited.
     pub fn limits(&self) -> &[RuleLimit] {
         match &self.kind {
             Kind::Limited(limits) => limits,
@@ -87,7 +93,7 @@ impl Rule {
         }
     }
 
-    /// The rule as one that says `unlimited: true`.
+    /// The rule's data if it has `unlimited: true`.
     pub fn unlimited(&self) -> Option<&Unlimited> {
         match &self.kind {
             Kind::Unlimited(unlimited) => Some(unlimited),
@@ -95,13 +101,13 @@ impl Rule {
         }
     }
 
-    /// What its limits do to requests that do not fit.
+    /// What its limits do to requests whose hits do not fit.
     pub const fn enforcement(&self) -> Enforcement {
         self.enforcement
     }
 
-    /// By level: the wildcard that stands for every value in the keys of counters. Beyond the end
-    /// of the slice, none does.
+    /// By level: the wildcard that replaces every value in the keys of counters, if any. Levels
+    /// beyond the end of the slice have none.
     pub(crate) fn shared(&self) -> &[Option<Box<str>>] {
         &self.shared
     }
@@ -111,27 +117,28 @@ impl Rule {
         !self.shared.is_empty()
     }
 
-    /// The path as metrics tell it where values stand in it; else empty.
+    /// The path in metrics if it has values of requests, else empty.
     pub(crate) fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Whether values of requests become its metrics' labels: `detailed_metric`, `value_to_metric`.
+    /// Whether values of requests become labels of its metrics: `detailed_metric`,
+    /// `value_to_metric`.
     pub fn exposes_values(&self) -> bool {
         !self.segments.is_empty()
     }
 
-    /// Whether values at a level of its path are only told by their hash: `hash_values`.
+    /// Whether values at a level of its path are reported only as their hash: `hash_values`.
     pub fn hashes(&self, level: usize) -> bool {
         self.hashes.get(level).copied().unwrap_or(false)
     }
 
-    /// Whether some values are.
+    /// Whether values at any level are reported only as their hash.
     pub fn hashes_values(&self) -> bool {
         !self.hashes.is_empty()
     }
 
-    /// What the limits file wants told to the proxy of requests that meet this rule.
+    /// The metadata to send to the proxy for requests that match this rule.
     pub const fn metadata(&self) -> Option<&Struct> {
         self.metadata.as_ref()
     }
@@ -146,20 +153,20 @@ impl Rule {
         !self.below.is_empty()
     }
 
-    /// The names that the limits file gives its limits, or itself where it is unlimited.
+    /// The names in the limits file of its limits, or of the rule itself if it is unlimited.
     pub(crate) fn given_names(&self) -> impl Iterator<Item = &str> {
         let limits = self.limits().iter().filter_map(RuleLimit::given_name);
         limits.chain(self.unlimited().and_then(Unlimited::given_name))
     }
 
-    /// The names of the limits that its own ones stand in for.
+    /// The names of the limits that its own limits replace.
     pub(crate) fn replaces(&self) -> impl Iterator<Item = &str> {
         let unlimited = self.unlimited().into_iter().flat_map(|unlimited| &unlimited.replaces);
         let limits = self.limits().iter().flat_map(|limit| &limit.replaces);
         unlimited.chain(limits).map(|name| &**name)
     }
 
-    /// Gives each of its limits the group of its counters.
+    /// Assigns each of its limits the group of its counters.
     pub(super) fn take_groups(&mut self, domain: &str) {
         if let Kind::Limited(limits) = &mut self.kind {
             for limit in limits {
@@ -168,6 +175,7 @@ impl Rule {
         }
     }
 
+    /// Assigns each of its limits the next id.
     pub(super) fn take_ids(&mut self, ids: &mut std::ops::RangeFrom<usize>) {
         match &mut self.kind {
             Kind::Exempt => {}
@@ -184,7 +192,7 @@ fn next(ids: &mut std::ops::RangeFrom<usize>) -> usize {
 }
 
 impl Kind {
-    /// The same, with limits that also count rejected requests.
+    /// The same kind, with limits that also count rejected requests.
     pub(super) fn into_counted(mut self) -> Self {
         if let Self::Limited(limits) = &mut self {
             limits.iter_mut().for_each(|one| one.limit = one.limit.into_counted());
@@ -235,12 +243,12 @@ impl RuleLimit {
         self.name.text()
     }
 
-    /// Its `name` in the limits file, if it has one: what `replaces` of other limits can mean.
+    /// Its `name` in the limits file, if it has one. `replaces` of other limits refers to it.
     pub fn given_name(&self) -> Option<&str> {
         self.name.given()
     }
 
-    /// The names of the limits that this one stands in for: `replaces`.
+    /// The names of the limits that this one replaces: `replaces`.
     pub fn replaces(&self) -> impl Iterator<Item = &str> {
         self.replaces.iter().map(|name| &**name)
     }
@@ -256,7 +264,7 @@ impl RuleLimit {
         self.id
     }
 
-    /// What ends the keys of its counters.
+    /// The suffix of its counters' keys.
     pub(crate) fn key_suffix(&self) -> &KeySuffix {
         &self.key_suffix
     }
@@ -266,7 +274,7 @@ impl RuleLimit {
         self.group
     }
 
-    /// Whether a state of the one would be read as a state of the other.
+    /// Whether a state of one limit would be read as a state of the other.
     pub(super) fn counts_like(&self, other: &Limit) -> bool {
         let stored_as = |limit: &Limit| (limit.key_name(), limit.period_ms());
         stored_as(&self.limit) == stored_as(other)

@@ -1,4 +1,7 @@
-//! What every store can do.
+//! The interface of every store.
+//!
+//! The methods with a default body describe a store that answers in this process: no timeout, no
+//! outage, one server. [`MemoryStore`] uses all of them; the Redis store overrides them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +12,9 @@ use crate::decide::CounterRequest;
 use crate::decision::Decision;
 use crate::store_error::StoreError;
 
-/// A place where counters live.
+/// A store: keeps counters and decides requests over them.
 pub trait Store: Send + Sync + 'static {
-    /// Checks every limit of a request, then takes from all or from none.
+    /// Checks every limit of a request, then takes hits from all counters or from none.
     ///
     /// # Errors
     /// The store could not decide; see [`StoreError`] for whether hits may have been taken.
@@ -24,20 +27,20 @@ pub trait Store: Send + Sync + 'static {
     /// Whether the store would decide now.
     ///
     /// # Errors
-    /// Why it would not.
+    /// The reason why it would not.
     fn ready(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// How long one decision may take.
+    /// The timeout of one decision.
     fn timeout(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether a part of the store is known not to answer.
+    /// Whether a server of the store is known to be down.
     fn has_outage(&self) -> bool {
         false
     }
 
-    /// Whether the counters of one request may be on several servers, which decide one by one.
+    /// Whether the counters of one request may be on several servers, each of which decides alone.
     fn is_sharded(&self) -> bool {
         false
     }

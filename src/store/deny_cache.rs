@@ -1,21 +1,27 @@
-//! The deny cache: a limit that Redis said stays full until later than now rejects here, and costs
-//! Redis nothing.
+//! The deny cache: rejects requests for a limit that Redis reported as full, without asking Redis.
 //!
-//! Exact, because a wait is tight: hits that others take meanwhile only make it longer. What makes
-//! it shorter, a refund, is forgotten at once where it passes through this process, and after
-//! [`Bounds::ttl`] where it does not. A wait counts from before the run was sent and loses
-//! the millisecond by which Redis's clock may have been ahead of it, so that it ends here before it
-//! ends in Redis, never after.
+//! A rejection comes with a wait, after which the same hits would fit. Until the wait ends, the
+//! same request is rejected in this process.
 //!
-//! Where requests are decided on several servers, hits that one of them took are given back when
-//! another rejects. Another replica that sees them in between may be told a long wait that ends
-//! with the undo, of which it does not hear. So a denial that an undo may revoke is kept for the
-//! time of `UNDO_RUNS` runs only: no longer than such a request itself may take.
+//! This is exact, because the wait is the shortest possible one: hits that others take meanwhile
+//! only make it longer. Only refunds make it shorter. A refund through this process ends the denial
+//! at once; a refund through another process does so after [`Bounds::ttl`] at most. The wait is
+//! counted from before the script run was sent and is cut by 1 ms, by which Redis's clock may have
+//! been ahead of the millisecond that it decided in. So a denial ends here before the wait ends in
+//! Redis, never after.
 //!
-//! A rejected request also leaves behind how its other limits stood, for its next rejection.
+//! If a request is decided on several servers, hits that one server took are refunded when another
+//! server rejects: an undo. Another replica that sees those hits in between may be given a long
+//! wait, which the undo shortens without that replica being notified. So a denial that an undo may
+//! revoke is kept for `UNDO_RUNS` times the duration of its script run only, which is as long as
+//! such a request itself may take.
 //!
-//! Entries stand in two generations: when the younger is full, the elder goes and the younger
-//! takes its place. So the bound costs nothing, and what is old goes first.
+//! The statuses of a rejected request's other limits are kept as well, so that the next rejection
+//! can report them.
+//!
+//! Entries are kept in two generations. When the younger generation is full, the elder one is
+//! dropped and the younger one takes its place. So the bound costs nothing to enforce, and the
+//! oldest entries are dropped first.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,36 +35,36 @@ use crate::decision::{Decision, Source};
 use crate::decision::{Enforcement, Status};
 use crate::limit::{Excess, Limit};
 
-/// Parts with a lock each.
+/// Shards, each with its own lock.
 const SHARDS: usize = 64;
 
-/// How long a denial that an undo may revoke is kept, in times of the run that told it.
+/// How long a denial that an undo may revoke is kept, in durations of the run that reported it.
 const UNDO_RUNS: u64 = 4;
 
-/// What the cache may hold, and for how long.
+/// The size of the cache, and the lifetime of its entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Entries; none turns it off.
+    /// Entries, at most. 0 turns the cache off.
     pub keys_max: usize,
-    /// How long Redis is not asked again.
+    /// How long a denial is kept, at most, before Redis is asked again.
     pub ttl: Duration,
 }
 
-/// What is known of limits that reject.
+/// Recent denials, by counter. All threads share it.
 pub struct DenyCache {
     shards: Vec<Mutex<CacheShard>>,
     shard_max: usize,
     ttl_us: u64,
-    /// From when no entry denies anything.
+    /// The moment after which no entry denies anything.
     idle_from_us: AtomicU64,
 }
 
-/// When a run was under way, and what its denials are worth.
+/// When a script run was sent and answered, and whether its denials may be revoked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) sent_us: u64,
     pub(super) answered_us: u64,
-    /// Whether hits that are counted may be given back by another replica at any moment.
+    /// Whether another replica may undo counted hits at any moment.
     pub(super) is_revocable: bool,
 }
 
@@ -70,20 +76,20 @@ struct CacheShard {
 
 type Entries = HashMap<u128, Entry, BuildHasherDefault<LowerHalf>>;
 
-/// What is known of one counter.
+/// The latest report on one counter.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// When it was known: before its run was sent, of a refund after.
+    /// The moment of the report: before its run was sent, or for a refund after it was answered.
     at_us: u64,
-    known: Known,
+    report: Report,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Known {
-    /// So many hits were asked of the limit, and it stood so. Until `denied_until_us` it has no
-    /// room for them; 0 where it did not reject.
-    Asked { limit: Limit, hits: u64, status: Status, denied_until_us: u64 },
-    /// Hits were given back: what was asked before that is no longer true.
+enum Report {
+    /// The limit was tested for `hits` and had this status. It has no room for them until
+    /// `denied_until_us`, which is 0 if the limit did not reject.
+    Tested { limit: Limit, hits: u64, status: Status, denied_until_us: u64 },
+    /// Hits were refunded, so earlier reports no longer hold.
     Refunded,
 }
 
@@ -98,13 +104,13 @@ impl DenyCache {
         }
     }
 
-    /// The rejection of a request of which some limit is known to be full.
+    /// The rejection of a request, if one of its limits is known to be full.
     pub(super) fn find_denial(&self, counters: &[CounterRequest], now_us: u64) -> Option<Decision> {
         if now_us >= self.idle_from_us.load(Ordering::Relaxed) {
             return None;
         }
-        let takes_always = |counter: &CounterRequest| counter.limit.excess() == Excess::Counted;
-        if counters.iter().any(|counter| counter.mode != Mode::Take || takes_always(counter)) {
+        let always_takes = |counter: &CounterRequest| counter.limit.excess() == Excess::Counted;
+        if counters.iter().any(|counter| counter.mode != Mode::Take || always_takes(counter)) {
             return None;
         }
         if !counters.iter().any(|counter| self.denies(counter, now_us)) {
@@ -114,35 +120,35 @@ impl DenyCache {
         Some(Decision { allowed: false, source: Source::DenyCache, statuses })
     }
 
-    /// Learns from what a run decided.
+    /// Records the decision of a script run.
     pub(super) fn learn(&self, counters: &[CounterRequest], decision: &Decision, seen: Seen) {
         if self.shard_max == 0 {
             return;
         }
-        let both = || counters.iter().zip(&decision.statuses);
-        // Of a rejected request over several servers, those that admitted it gave its hits back.
+        let pairs = || counters.iter().zip(&decision.statuses);
+        // If one of several servers rejects, those that admitted the request undo its hits.
         let is_undone = seen.is_revocable && !decision.allowed;
-        let gives_back = |counter: &CounterRequest, status: &Status| {
+        let is_refunded = |counter: &CounterRequest, status: &Status| {
             counter.mode == Mode::Refund || (is_undone && status.within_limit)
         };
-        for (counter, _) in both().filter(|(counter, status)| gives_back(counter, status)) {
-            self.put(counter, Entry { at_us: seen.answered_us, known: Known::Refunded });
+        for (counter, _) in pairs().filter(|(counter, status)| is_refunded(counter, status)) {
+            self.put(counter, Entry { at_us: seen.answered_us, report: Report::Refunded });
         }
-        if !both().any(|(counter, status)| self.until_us(counter, status, seen).is_some()) {
+        if !pairs().any(|(counter, status)| self.denial_end_us(counter, status, seen).is_some()) {
             return;
         }
-        for (counter, status) in both().filter(|(counter, _)| counter.mode != Mode::Refund) {
-            let denied_until_us = self.until_us(counter, status, seen).unwrap_or(0);
+        for (counter, status) in pairs().filter(|(counter, _)| counter.mode != Mode::Refund) {
+            let denied_until_us = self.denial_end_us(counter, status, seen).unwrap_or(0);
             self.idle_from_us.fetch_max(denied_until_us, Ordering::Relaxed);
             let (limit, hits, status) = (counter.limit, counter.tested_hits(), *status);
-            let known = Known::Asked { limit, hits, status, denied_until_us };
-            self.put(counter, Entry { at_us: seen.sent_us, known });
+            let report = Report::Tested { limit, hits, status, denied_until_us };
+            self.put(counter, Entry { at_us: seen.sent_us, report });
         }
     }
 
-    /// Until when an ask that was not within its limit rejects its request; `None` where it does
-    /// not, or where a rejection takes hits, as an overdraft does.
-    fn until_us(&self, counter: &CounterRequest, status: &Status, seen: Seen) -> Option<u64> {
+    /// The moment until which a limit that was exceeded rejects the same counter request. `None` if
+    /// it rejects nothing, or if a rejection takes hits, as with an overdraft.
+    fn denial_end_us(&self, counter: &CounterRequest, status: &Status, seen: Seen) -> Option<u64> {
         let rejects = !status.within_limit
             && counter.enforcement == Enforcement::Enforced
             && counter.limit.excess() == Excess::Refused
@@ -152,13 +158,13 @@ impl DenyCache {
         (rejects && wait_us > 0).then(|| seen.sent_us.saturating_add(kept_us))
     }
 
-    /// How long a denial is kept at most, from when its run was sent.
+    /// How long a denial is kept after its run was sent, at most.
     fn ttl_us(&self, seen: Seen) -> u64 {
         if !seen.is_revocable {
             return self.ttl_us;
         }
-        let took_us = seen.answered_us.saturating_sub(seen.sent_us);
-        took_us.saturating_mul(UNDO_RUNS).min(self.ttl_us)
+        let run_us = seen.answered_us.saturating_sub(seen.sent_us);
+        run_us.saturating_mul(UNDO_RUNS).min(self.ttl_us)
     }
 
     fn denies(&self, counter: &CounterRequest, now_us: u64) -> bool {
@@ -166,8 +172,8 @@ impl DenyCache {
             && self.get(counter).is_some_and(|entry| entry.denied_until_us(counter) > now_us)
     }
 
-    /// What is known of one of a rejected request's limits. Of a limit that nothing is known of,
-    /// nothing is promised: within the limit, with nothing left.
+    /// The status to report for a limit of a rejected request. A limit without an entry gets
+    /// [`Status::UNKNOWN`]: within the limit, with nothing remaining.
     fn status(&self, counter: &CounterRequest, now_us: u64) -> Status {
         self.get(counter).and_then(|entry| entry.status(counter, now_us)).unwrap_or(Status::UNKNOWN)
     }
@@ -178,15 +184,15 @@ impl DenyCache {
         shard.younger.get(&key).or_else(|| shard.elder.get(&key)).copied()
     }
 
-    /// Keeps what is known, unless hits were given back since.
+    /// Stores an entry, unless hits were refunded after its report.
     fn put(&self, counter: &CounterRequest, entry: Entry) {
         let mut shard = self.shard(counter).lock();
         let key = counter.key.hash();
         let earlier = shard.younger.get(&key).or_else(|| shard.elder.get(&key));
-        let newer = |earlier: &Entry| {
-            matches!(earlier.known, Known::Refunded) && earlier.at_us >= entry.at_us
+        let was_refunded_since = |earlier: &Entry| {
+            matches!(earlier.report, Report::Refunded) && earlier.at_us >= entry.at_us
         };
-        if earlier.is_some_and(newer) {
+        if earlier.is_some_and(was_refunded_since) {
             return;
         }
         if shard.younger.len() >= self.shard_max {
@@ -195,28 +201,28 @@ impl DenyCache {
         shard.younger.insert(key, entry);
     }
 
-    #[allow(clippy::cast_possible_truncation)] // a few bits
+    #[allow(clippy::cast_possible_truncation)] // only the lowest 6 bits are used
     fn shard(&self, counter: &CounterRequest) -> &Mutex<CacheShard> {
         &self.shards[(counter.key.hash() >> 64) as usize % SHARDS]
     }
 }
 
 impl Entry {
-    /// Until when this very ask is denied.
+    /// The moment until which this counter request is denied; 0 if it differs from the one tested.
     fn denied_until_us(&self, counter: &CounterRequest) -> u64 {
-        match self.known {
-            Known::Asked { limit, hits, denied_until_us, .. }
+        match self.report {
+            Report::Tested { limit, hits, denied_until_us, .. }
                 if limit == counter.limit && hits == counter.tested_hits() =>
             {
                 denied_until_us
             }
-            Known::Asked { .. } | Known::Refunded => 0,
+            Report::Tested { .. } | Report::Refunded => 0,
         }
     }
 
-    /// How the limit stands, if nothing but time has passed since.
+    /// The status of the limit now, if only time has passed since the report.
     fn status(&self, counter: &CounterRequest, now_us: u64) -> Option<Status> {
-        let Known::Asked { limit, hits, status, .. } = self.known else { return None };
+        let Report::Tested { limit, hits, status, .. } = self.report else { return None };
         if limit != counter.limit || hits != counter.tested_hits() {
             return None;
         }
@@ -236,7 +242,7 @@ impl Entry {
     }
 }
 
-/// Keys are hashes already.
+/// A hasher that returns the lower half of a key's hash, because keys are hashes already.
 #[derive(Default)]
 struct LowerHalf(u64);
 
@@ -251,7 +257,7 @@ impl Hasher for LowerHalf {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // that is what it is for
+    #[allow(clippy::cast_possible_truncation)] // the lower half is meant
     fn write_u128(&mut self, hash: u128) {
         self.0 = hash as u64;
     }

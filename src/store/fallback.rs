@@ -1,12 +1,17 @@
-//! What a request gets while its store cannot decide.
+//! The fallback: decides requests while the store cannot.
 //!
-//! `local`: this replica decides by itself, on a memory store, with limits divided by the number
-//! of replicas. What it admits so is noted, and charged to the store when that is back, where it
-//! still counts; once at most, for a charge whose answer is lost is not sent again. Hits that are
-//! given back are noted too: first they lower what was noted as taken here, and what is more than
-//! that was taken before the outage, so that the store gives it back.
+//! The policy of the domain says how. `error` returns the store's error, `allow` and `deny` decide
+//! all requests alike, and `local` decides in this process.
+//!
+//! With `local`, each replica decides alone, on a memory store, with limits divided by the number
+//! of replicas. Admitted hits are recorded and charged to the store once it is back, if they still
+//! count then. They are charged at most once: a charge whose answer is lost is not sent again,
+//! because the hits could count twice.
+//!
+//! Refunds are recorded too. A refund first lowers the recorded hits of its counter. The rest of it
+//! is for hits taken before the outage, so the store is to refund it.
 
-mod noted;
+mod pending;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,32 +26,38 @@ use crate::decide::{CounterRequest, Mode, Outcome};
 use crate::decision::{Decision, Source, Status};
 use crate::on_store_failure::OnStoreFailure;
 use crate::store_error::StoreError;
-use noted::Noted;
-pub use noted::Reconciliation;
+use pending::PendingHits;
+pub use pending::Reconciliation;
 
-/// Counters whose hits are noted; those of further ones are never charged or given back.
-const NOTED_MAX: usize = 100_000;
+/// Counters with recorded hits, at most. Hits of further counters are never charged or refunded.
+const PENDING_MAX: usize = 100_000;
 
-/// Decides in the store's place. All threads share it.
+/// Decides instead of the store. All threads share it.
 pub struct Fallback {
     memory: Arc<MemoryStore>,
-    /// How many replicas share the limits.
+    /// The number of replicas that share the limits.
     replicas: u32,
-    noted: Mutex<HashMap<u128, Noted>>,
-    /// Hits that there was no room to note.
+    /// Recorded hits, by the hash of their counter's key.
+    pending: Mutex<HashMap<u128, PendingHits>>,
+    /// Hits that were not recorded, because [`PENDING_MAX`] was reached.
     lost: AtomicU64,
 }
 
 impl Fallback {
-    /// Decides on `memory`, with limits divided by `replicas`.
+    /// A fallback that decides on `memory`, with limits divided by `replicas`.
     pub fn new(memory: Arc<MemoryStore>, replicas: u32) -> Self {
-        Self { memory, replicas: replicas.max(1), noted: Mutex::default(), lost: AtomicU64::new(0) }
+        Self {
+            memory,
+            replicas: replicas.max(1),
+            pending: Mutex::default(),
+            lost: AtomicU64::new(0),
+        }
     }
 
-    /// The decision by `policy` over asks that failed with `error`.
+    /// Decides by `policy` over counter requests that failed with `error`.
     ///
     /// # Errors
-    /// The policy is to answer with it.
+    /// `error`, if the policy is [`OnStoreFailure::Error`].
     pub fn fall_back(
         &self,
         counters: &[CounterRequest],
@@ -73,89 +84,88 @@ impl Fallback {
         };
         let counting: Vec<u64> = shares.iter().map(used).collect();
         let decision = self.memory.transact(&shares, None);
-        // What the store may have done already is not done again.
+        // Hits that the store may have taken are not charged again.
         if !error.may_have_taken() {
-            self.note(counters, &decision.statuses, &counting);
+            self.record(counters, &decision.statuses, &counting);
         }
         Decision { source: Source::Fallback, ..decision }
     }
 
-    /// Notes what a decision moved. `counting` are the hits that counted here before, of each counter
-    /// that is given some back.
-    fn note(&self, counters: &[CounterRequest], statuses: &[Status], counting: &[u64]) {
+    /// Records the hits that a decision took or refunded. `counting` has for each counter to refund
+    /// the hits that counted here before.
+    fn record(&self, counters: &[CounterRequest], statuses: &[Status], counting: &[u64]) {
         let outcome = Outcome::of(counters, statuses);
-        let mut noted = self.noted.lock();
+        let mut pending = self.pending.lock();
         for ((counter, status), counting) in counters.iter().zip(statuses).zip(counting) {
             if !outcome.moves(counter, status.within_limit) {
                 continue;
             }
-            let is_full = noted.len() >= NOTED_MAX;
-            let entry = match noted.entry(counter.key.hash()) {
+            let is_full = pending.len() >= PENDING_MAX;
+            let entry = match pending.entry(counter.key.hash()) {
                 Entry::Vacant(_) if is_full => {
                     self.lost.fetch_add(counter.hits, Ordering::Relaxed);
                     continue;
                 }
                 entry @ (Entry::Occupied(_) | Entry::Vacant(_)) => {
-                    entry.or_insert_with(|| Noted::of(counter))
+                    entry.or_insert_with(|| PendingHits::of(counter))
                 }
             };
             match counter.mode {
                 Mode::Take => entry.take(counter.hits),
-                Mode::Refund => entry.give_back(counter.hits, *counting, self.memory.now_ms()),
+                Mode::Refund => entry.refund(counter.hits, *counting, self.memory.now_ms()),
                 Mode::Peek => {}
             }
         }
     }
 
-    /// What the store is to be charged, or to give back, within `soon`, of up to so many counters: of
-    /// each the hits that still count here, at most those that were noted, less those given back. They
-    /// are forgotten here: who takes them charges them, or puts them back. `None` where nothing
-    /// is noted.
+    /// Removes and returns the recorded hits of up to `counters_max` counters, which the store is
+    /// to charge or refund within `soon`. A counter's amount is the hits that still count here, at
+    /// most those recorded as taken, less those refunded. The caller must send the reconciliations
+    /// to the store or [put them back](Self::put_back). `None` if nothing is recorded.
     pub fn take_reconciliations(
         &self,
         counters_max: usize,
         soon: Duration,
     ) -> Option<Vec<Reconciliation>> {
-        let noted: Vec<Noted> = {
-            let mut noted = self.noted.lock();
-            noted.extract_if(|_, _| true).take(counters_max).map(|(_, noted)| noted).collect()
+        let taken: Vec<PendingHits> = {
+            let mut pending = self.pending.lock();
+            pending.extract_if(|_, _| true).take(counters_max).map(|(_, hits)| hits).collect()
         };
         let soon_ms = u64::try_from(soon.as_millis()).unwrap_or(u64::MAX);
         let at_ms = self.memory.now_ms().saturating_add(soon_ms);
-        let reconciliation = |noted: Noted| {
-            let share = noted.counter.limit.share_of(self.replicas);
-            let counting = self.memory.used(&noted.counter.key, &share);
-            noted.into_reconciliation(counting, at_ms)
+        let reconciliation = |hits: PendingHits| {
+            let share = hits.counter.limit.share_of(self.replicas);
+            let counting = self.memory.used(&hits.counter.key, &share);
+            hits.into_reconciliation(counting, at_ms)
         };
-        (!noted.is_empty()).then(|| noted.into_iter().filter_map(reconciliation).collect())
+        (!taken.is_empty()).then(|| taken.into_iter().filter_map(reconciliation).collect())
     }
 
-    /// Notes again what the store could not be charged.
+    /// Records reconciliations again that could not be sent to the store.
     pub fn put_back(&self, reconciliations: Vec<Reconciliation>) {
         let now_ms = self.memory.now_ms();
-        let mut noted = self.noted.lock();
+        let mut pending = self.pending.lock();
         for reconciliation in reconciliations {
-            let entry = noted.entry(reconciliation.key().hash());
+            let entry = pending.entry(reconciliation.key().hash());
             entry
-                .or_insert_with(|| Noted::of_reconciliation(&reconciliation))
+                .or_insert_with(|| PendingHits::of_reconciliation(&reconciliation))
                 .put_back(&reconciliation, now_ms);
         }
     }
 
-    /// Hits that were taken or given back and that the store can never be told of, since this was
-    /// asked last.
+    /// Hits that were taken or refunded here and can never be reconciled, since the last call.
     pub fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Where it counts.
+    /// The memory store that it decides on.
     pub fn memory(&self) -> &MemoryStore {
         &self.memory
     }
 
-    /// Whether there is anything to charge.
+    /// Whether any hits are recorded.
     pub fn needs_reconciling(&self) -> bool {
-        !self.noted.lock().is_empty()
+        !self.pending.lock().is_empty()
     }
 }
 
@@ -220,18 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn each_replica_admits_its_part_rounded_up() {
-        for (replicas, part) in [(1, 10), (2, 5), (3, 4), (10, 1), (100, 1)] {
+    fn each_replica_admits_its_share_rounded_up() {
+        for (replicas, share) in [(1, 10), (2, 5), (3, 4), (10, 1), (100, 1)] {
             for algorithm in Algorithm::ALL.into_iter().filter(|other| *other != Algorithm::Gcra) {
                 let (fallback, _) = fallback(replicas);
                 let admit = |_: &u64| admits(&fallback, counter(algorithm, 1, Mode::Take), down());
-                assert_eq!((0..20).take_while(admit).count(), part, "{algorithm:?}, {replicas}");
+                assert_eq!((0..20).take_while(admit).count(), share, "{algorithm:?}, {replicas}");
             }
         }
     }
 
     #[test]
-    fn the_other_policies_decide_all_alike() {
+    fn the_other_policies_decide_all_requests_alike() {
         let (fallback, _) = fallback(1);
         let decide = |policy| fallback.fall_back(&[take(1)], policy, down());
         assert!(decide(OnStoreFailure::Allow).unwrap().allowed);
@@ -244,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_admitted_is_charged_once() {
+    fn admitted_hits_are_charged_once() {
         let (fallback, _) = fallback(1);
         assert!(admits(&fallback, take(3), down()));
         assert!(admits(&fallback, take(4), down()));
@@ -254,34 +264,34 @@ mod tests {
         assert_eq!(to_reconcile(&fallback), [0; 0]);
     }
 
-    fn give_back(algorithm: Algorithm, hits: u64) -> CounterRequest {
+    fn refund(algorithm: Algorithm, hits: u64) -> CounterRequest {
         counter(algorithm, hits, Mode::Refund)
     }
 
-    /// What the store is asked once it is back.
-    fn asked(fallback: &Fallback) -> Vec<(Mode, u64)> {
+    /// The modes and hits that the store is sent once it is back.
+    fn sent(fallback: &Fallback) -> Vec<(Mode, u64)> {
         let reconciliations =
             fallback.take_reconciliations(usize::MAX, Duration::ZERO).unwrap_or_default();
-        let asked = |reconciliation: &Reconciliation| {
+        let sent = |reconciliation: &Reconciliation| {
             (reconciliation.counter().mode, reconciliation.counter().hits)
         };
-        reconciliations.iter().map(asked).collect()
+        reconciliations.iter().map(sent).collect()
     }
 
     #[test]
-    fn hits_of_before_the_outage_are_given_back_to_the_store() {
+    fn hits_from_before_the_outage_are_refunded_in_the_store() {
         for algorithm in Algorithm::ALL {
             let (fallback, _) = fallback(1);
-            assert!(admits(&fallback, give_back(algorithm, 4), down()));
-            assert_eq!(asked(&fallback), [(Mode::Refund, 4)], "{algorithm:?}");
-            assert_eq!(asked(&fallback), [], "{algorithm:?}: once");
+            assert!(admits(&fallback, refund(algorithm, 4), down()));
+            assert_eq!(sent(&fallback), [(Mode::Refund, 4)], "{algorithm:?}");
+            assert_eq!(sent(&fallback), [], "{algorithm:?}: once");
         }
     }
 
     #[test]
-    fn hits_taken_and_given_back_come_to_one_amount() {
+    fn hits_taken_and_refunded_are_sent_as_one_amount() {
         let log = Algorithm::SlidingWindowLog;
-        for (hits, counters) in [
+        for (hits, expected) in [
             (&[3, -5][..], (Mode::Refund, 2)),
             (&[5, -3], (Mode::Take, 2)),
             (&[-5, 3], (Mode::Refund, 2)),
@@ -298,28 +308,28 @@ mod tests {
                     down()
                 ));
             }
-            assert_eq!(asked(&fallback), [counters], "{hits:?}");
+            assert_eq!(sent(&fallback), [expected], "{hits:?}");
         }
     }
 
     #[test]
-    fn a_refund_is_void_once_nothing_of_before_it_can_count() {
+    fn a_refund_is_void_once_no_earlier_hit_can_count() {
         for (algorithm, counts_for_ms) in [
-            // The window ends 40 seconds after it.
+            // The window ends 40 seconds after the refund.
             (Algorithm::FixedWindow, 40_000),
             (Algorithm::SlidingWindowLog, 60_000),
-            // Until the sub-window of six seconds that it is in has left the period.
+            // The refund is in a sub-window of six seconds, which must leave the period first.
             (Algorithm::SlidingWindowCounter, 64_000),
             (Algorithm::TokenBucket, 60_000),
             (Algorithm::LeakyBucket, 60_000),
         ] {
-            for (after_ms, counters) in
+            for (after_ms, expected) in
                 [(counts_for_ms - 1, &[(Mode::Refund, 4)][..]), (counts_for_ms, &[])]
             {
                 let (fallback, clock) = fallback(1);
-                assert!(admits(&fallback, give_back(algorithm, 4), down()));
+                assert!(admits(&fallback, refund(algorithm, 4), down()));
                 clock.set(NOW_MS + after_ms);
-                assert_eq!(asked(&fallback), counters, "{algorithm:?} after {after_ms} ms");
+                assert_eq!(sent(&fallback), expected, "{algorithm:?} after {after_ms} ms");
             }
         }
     }
@@ -328,44 +338,44 @@ mod tests {
     fn a_refund_of_an_ended_window_takes_nothing_from_the_next() {
         let window = Algorithm::FixedWindow;
         let (fallback, clock) = fallback(1);
-        assert!(admits(&fallback, give_back(window, 4), down()));
+        assert!(admits(&fallback, refund(window, 4), down()));
         clock.set(NOW_MS + 40_000);
         assert!(admits(&fallback, counter(window, 3, Mode::Take), down()));
-        assert!(admits(&fallback, give_back(window, 1), down()));
-        assert_eq!(asked(&fallback), [(Mode::Take, 2)]);
-        // Hits of an ended window are none that a refund of the next could give back.
+        assert!(admits(&fallback, refund(window, 1), down()));
+        assert_eq!(sent(&fallback), [(Mode::Take, 2)]);
+        // A refund in the next window cannot refund hits of a window that ended.
         assert!(admits(&fallback, counter(window, 5, Mode::Take), down()));
         clock.set(NOW_MS + 100_000);
-        assert!(admits(&fallback, give_back(window, 2), down()));
-        assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
+        assert!(admits(&fallback, refund(window, 2), down()));
+        assert_eq!(sent(&fallback), [(Mode::Refund, 2)]);
     }
 
     #[test]
-    fn a_refund_that_is_put_back_lasts_no_longer_for_it() {
+    fn putting_a_refund_back_does_not_extend_it() {
         let window = Algorithm::FixedWindow;
         let (fallback, clock) = fallback(1);
-        assert!(admits(&fallback, give_back(window, 4), down()));
+        assert!(admits(&fallback, refund(window, 4), down()));
         let reconciliations = fallback.take_reconciliations(1, Duration::ZERO).unwrap();
-        assert!(admits(&fallback, give_back(window, 1), down()));
+        assert!(admits(&fallback, refund(window, 1), down()));
         fallback.put_back(reconciliations);
         let reconciliations = fallback.take_reconciliations(1, Duration::ZERO).unwrap();
         assert_eq!(reconciliations.iter().map(Reconciliation::hits).collect::<Vec<_>>(), [5]);
         clock.set(NOW_MS + 40_000);
         fallback.put_back(reconciliations);
-        assert_eq!(asked(&fallback), []);
+        assert_eq!(sent(&fallback), []);
     }
 
     #[test]
-    fn a_refund_that_the_store_may_have_made_is_not_made_again() {
+    fn a_refund_that_the_store_may_have_made_is_not_sent_again() {
         let (fallback, _) = fallback(1);
         let log = Algorithm::SlidingWindowLog;
-        assert!(admits(&fallback, give_back(log, 3), StoreError::Timeout));
-        assert!(admits(&fallback, give_back(log, 2), down()));
-        assert_eq!(asked(&fallback), [(Mode::Refund, 2)]);
+        assert!(admits(&fallback, refund(log, 3), StoreError::Timeout));
+        assert!(admits(&fallback, refund(log, 2), down()));
+        assert_eq!(sent(&fallback), [(Mode::Refund, 2)]);
     }
 
     #[test]
-    fn what_a_rejected_request_gives_back_is_noted_where_rejected_hits_count() {
+    fn the_refund_of_a_rejected_request_is_recorded_if_rejected_hits_count() {
         let counted = |mode, hits| {
             let counter = counter(Algorithm::FixedWindow, hits, mode);
             CounterRequest { limit: counter.limit.into_counted(), ..counter }
@@ -373,11 +383,11 @@ mod tests {
         let (fallback, _) = fallback(1);
         assert!(!admits(&fallback, counted(Mode::Take, 12), down()));
         assert!(admits(&fallback, counted(Mode::Refund, 15), down()));
-        assert_eq!(asked(&fallback), [(Mode::Refund, 3)]);
+        assert_eq!(sent(&fallback), [(Mode::Refund, 3)]);
     }
 
     #[test]
-    fn what_is_put_back_is_charged_with_what_came_meanwhile() {
+    fn hits_that_are_put_back_are_charged_together_with_later_ones() {
         let (fallback, _) = fallback(1);
         assert!(admits(&fallback, take(3), down()));
         let reconciliations = fallback.take_reconciliations(1, Duration::ZERO).unwrap();
@@ -388,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_may_have_taken_is_not_charged() {
+    fn hits_that_the_store_may_have_taken_are_not_charged() {
         let (fallback, _) = fallback(1);
         assert!(admits(&fallback, take(3), StoreError::Timeout));
         assert!(admits(&fallback, take(1), StoreError::Lost("connection closed".into())));
@@ -397,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_longer_counts_is_not_charged() {
+    fn hits_that_no_longer_count_are_not_charged() {
         let (fallback, clock) = fallback(1);
         assert!(admits(&fallback, take(3), down()));
         clock.set(NOW_MS + 30_000);
@@ -411,7 +421,7 @@ mod tests {
             down()
         ));
         clock.set(NOW_MS + 60_000 + 13_000);
-        // A hit drains in 6 seconds, and a started one counts.
+        // One hit drains in 6 seconds, and a partly drained hit counts as one.
         assert_eq!(to_reconcile(&fallback), [2]);
     }
 }

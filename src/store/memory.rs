@@ -1,16 +1,21 @@
-//! Counters in this process: sharded, all-or-nothing over several keys, bounded.
+//! The memory store: sharded counters in this process, atomic over several keys and bounded.
 //!
-//! A request locks the shards of its keys in ascending order, so that no two requests can wait
-//! for each other, decides, and writes. Each shard queues its states by the moment at which they
-//! no longer matter. The queue is lazy: a state that is used again moves its moment but not its
-//! entry, and is put back where it is met; so using a counter costs no queue operation.
+//! A request locks the shards of its keys in ascending order, so that no two requests can wait for
+//! each other, then decides and writes.
 //!
-//! A write that adds a state drops a few that are due, and a timer drops more, a few at a time, so
-//! that expiry never pauses anybody. At the bound on keys, states that are idle go first, in
-//! whichever shard they are: each shard publishes a lower bound of its moments. Where none is idle,
-//! the group that holds most states evicts: the least recently used of a few of its states, in the
-//! shard of the insertion if it has any there. So a flood of values of one limit evicts that limit's
-//! own, and values in use stay. Rejected: evicting the state nearest to idle, with which counters
+//! A state is idle once it no longer affects a decision and a grace period has passed. Each shard
+//! has a queue of its states by that moment. The queue is lazy: using a state again changes its
+//! moment but not its entry, which is queued again when it comes to the front. So using a counter
+//! costs no queue operation.
+//!
+//! Expiry: a write that adds a state drops up to `EXPIRIES_MAX` idle ones, and a timer drops more
+//! in small steps, so that expiry never pauses a request.
+//!
+//! Eviction: at the bound on keys, idle states are dropped first, in any shard; each shard
+//! publishes a lower bound of its idle moments. If no state is idle, the group with the most states
+//! loses one: the least recently used of a few samples, from the shard of the insertion if the
+//! group has states there. So a flood of values of one limit evicts that limit's own counters, and
+//! values in use are kept. Rejected: evicting the state that becomes idle next, with which counters
 //! of long periods switch off all shorter limits.
 
 mod chunked;
@@ -33,24 +38,24 @@ use crate::limit::Limit;
 use groups::{Changes, Groups};
 use shard::{GRACE_MS, Shard, Victims};
 
-/// Shards: enough that threads rarely meet, and that growing one's table never takes long.
+/// Shards, at most: so many that threads rarely contend and that growing a table is quick.
 const SHARDS_MAX: usize = 256;
 
-/// Counters of a full shard: enough to choose from when one is evicted.
+/// Counters of a full shard, at least, so that an eviction has enough to choose from.
 const SHARD_KEYS_MIN: usize = 256;
 
-/// States that are due and dropped by a write that adds one.
-const DROPS_MAX: usize = 4;
+/// Queue entries examined per shard by a write that adds a state.
+const EXPIRIES_MAX: usize = 4;
 
-/// States that the timer drops in one shard at a time, and how often it comes back for more.
-const SWEEP_DROPS_MAX: usize = 64;
+/// Queue entries that the timer examines per lock of a shard, and the locks per shard and sweep.
+const SWEEP_EXPIRIES_MAX: usize = 64;
 const SWEEP_ROUNDS_MAX: usize = 16;
 
-/// How often a request looks in vain for a state to drop. Only a state that another request drops
-/// at the same moment, or one that was used after it was queued, is looked for in vain.
-const LOOKS_MAX: usize = 64;
+/// Failed attempts of one request to drop an idle state. An attempt fails only if another request
+/// drops the state at the same moment, or if the state was used after it was queued.
+const ATTEMPTS_MAX: usize = 64;
 
-/// The store in this process.
+/// The memory store.
 pub struct MemoryStore {
     shards: Vec<Mutex<Shard>>,
     /// A lower bound of the moments at which each shard's states become idle.
@@ -59,7 +64,7 @@ pub struct MemoryStore {
     keys: AtomicUsize,
     keys_max: usize,
     evicted: AtomicU64,
-    /// The shard at which the next search for a state to evict begins.
+    /// The shard at which the next eviction begins to search.
     hand: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
@@ -70,30 +75,30 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// The shards that one request holds, in ascending order.
-struct Held<'a> {
+/// The shards that one request has locked, in ascending order.
+struct LockedShards<'a> {
     store: &'a MemoryStore,
     shards: SmallVec<[(usize, MutexGuard<'a, Shard>); 8]>,
 }
 
-/// Where the counter of one ask is.
+/// The place of one request's counter.
 struct Located {
-    /// Which of the held shards has it.
+    /// The index of its shard among the locked ones.
     at: usize,
-    /// Where it stands in that shard.
+    /// Its slot in the shard, if it has a state.
     found: Option<u32>,
-    /// Whether the ask fits, once it is tested.
+    /// Whether the hits fit, once they are tested.
     within: bool,
 }
 
-impl Held<'_> {
-    /// Finds all counters before the first is looked into: most of a decision's time is memory on
-    /// its way to the processor, and so it comes for several at once.
+impl LockedShards<'_> {
+    /// Finds all counters before the first state is read. Most of a decision's time is cache
+    /// misses, which then overlap.
     fn find(&self, counters: &[CounterRequest]) -> SmallVec<[Located; 8]> {
         let find = |counter: &CounterRequest| {
             let index = self.store.shard_of(&counter.key);
-            // In ascending order, and every ask's is held: the first not before is the one.
-            let at = self.shards.partition_point(|(held, _)| *held < index);
+            // The shards are in ascending order, and all that the request needs are locked.
+            let at = self.shards.partition_point(|(locked, _)| *locked < index);
             Located { at, found: self.shards[at].1.find(&counter.key), within: false }
         };
         counters.iter().map(find).collect()
@@ -116,12 +121,12 @@ impl MemoryStore {
         }
     }
 
-    /// Counters held.
+    /// The number of counters.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Counters that were dropped in force, because the bound on keys was reached.
+    /// Counters evicted before they were idle, because the bound on keys was reached.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -129,33 +134,33 @@ impl MemoryStore {
     /// Decides over `counters` now, or at `at_ms` in a replay, in which nothing expires.
     pub fn transact(&self, counters: &[CounterRequest], at_ms: Option<u64>) -> Decision {
         let now_ms = at_ms.unwrap_or_else(|| self.clock.now_ms());
-        let mut held = self.hold(counters);
+        let mut locked = self.lock_shards(counters);
         let mut outcome = Outcome::default();
-        let mut all = held.find(counters);
+        let mut all = locked.find(counters);
         for (counter, located) in counters.iter().zip(&mut all) {
-            let state = held.shards[located.at].1.state(located.found);
+            let state = locked.shards[located.at].1.state(located.found);
             located.within = counter.fits(state, now_ms);
             outcome.count(counter, located.within);
         }
         let mut statuses = Vec::with_capacity(counters.len());
         for (counter, Located { at, found, within }) in counters.iter().zip(all) {
             let apply = |state: &mut State| counter.apply(state, now_ms, within, outcome);
-            let shard = &mut held.shards[at].1;
+            let shard = &mut locked.shards[at].1;
             statuses.push(if outcome.moves(counter, within) {
                 shard.update(counter, found, now_ms, apply)
             } else {
                 shard.read(found, apply)
             });
         }
-        if held.is_changed() && at_ms.is_none() {
-            self.make_room(&mut held, now_ms);
+        if locked.is_changed() && at_ms.is_none() {
+            self.make_room(&mut locked, now_ms);
         }
-        self.release(held, now_ms);
+        self.release(locked, now_ms);
         Decision { allowed: outcome.allowed(), source: Source::Store, statuses }
     }
 
-    /// Drops a bounded number of states that are due in every shard; for a timer to call, so
-    /// that a process without traffic shrinks too.
+    /// Drops idle states, a bounded number per shard. A timer calls this, so that a process without
+    /// traffic shrinks too.
     pub fn drop_due(&self) {
         let now_ms = self.clock.now_ms();
         for index in 0..self.shards.len() {
@@ -164,24 +169,24 @@ impl MemoryStore {
                     break;
                 }
                 let mut shard = self.shards[index].lock();
-                shard.drop_due(now_ms, SWEEP_DROPS_MAX);
+                shard.drop_due(now_ms, SWEEP_EXPIRIES_MAX);
                 self.publish(index, &mut shard);
             }
         }
     }
 
-    /// The moment that decisions are made at.
+    /// The moment of a decision made now.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// Hits of a counter that count now under a limit.
+    /// The hits of a counter that count now under a limit.
     pub fn used(&self, key: &Key, limit: &Limit) -> u64 {
         let shard = self.shards[self.shard_of(key)].lock();
         limit.used_hits(shard.state(shard.find(key)), self.clock.now_ms())
     }
 
-    /// The stored bytes of a counter, as Redis would hold them, for comparing stores.
+    /// A counter's state in the bytes that Redis would store, for comparing the two stores.
     pub fn encoded(&self, key: &Key) -> Option<Vec<u8>> {
         let shard = self.shards[self.shard_of(key)].lock();
         Some(shard.state(shard.find(key)))
@@ -189,61 +194,61 @@ impl MemoryStore {
             .map(State::encode)
     }
 
-    fn hold(&self, counters: &[CounterRequest]) -> Held<'_> {
-        let mut wanted: SmallVec<[usize; 16]> =
+    fn lock_shards(&self, counters: &[CounterRequest]) -> LockedShards<'_> {
+        let mut indexes: SmallVec<[usize; 16]> =
             counters.iter().map(|counter| self.shard_of(&counter.key)).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
+        indexes.sort_unstable();
+        indexes.dedup();
         let lock = |index: &usize| {
             let mut shard = self.shards[*index].lock();
             shard.begin_turn();
             (*index, shard)
         };
-        Held { store: self, shards: wanted.iter().map(lock).collect() }
+        LockedShards { store: self, shards: indexes.iter().map(lock).collect() }
     }
 
-    /// Drops a few states that are due in shards that gained some.
-    fn make_room(&self, held: &mut Held<'_>, now_ms: u64) {
-        let inserted = usize::try_from(held.changes().sum()).unwrap_or(0);
+    /// Drops a few idle states if the request inserted some.
+    fn make_room(&self, locked: &mut LockedShards<'_>, now_ms: u64) {
+        let inserted = usize::try_from(locked.changes().sum()).unwrap_or(0);
         if inserted > 0 {
-            held.drop_due(now_ms, DROPS_MAX);
+            locked.drop_due(now_ms, EXPIRIES_MAX);
             if self.keys() + inserted > self.keys_max {
-                held.drop_due(now_ms + GRACE_MS, inserted);
+                locked.drop_due(now_ms + GRACE_MS, inserted);
             }
         }
     }
 
-    /// Publishes what changed, unlocks, and keeps the bound.
-    fn release(&self, held: Held<'_>, now_ms: u64) {
-        for (index, shard) in &held.shards {
+    /// Publishes the changes, unlocks the shards, and enforces the bound on keys.
+    fn release(&self, locked: LockedShards<'_>, now_ms: u64) {
+        for (index, shard) in &locked.shards {
             self.publish_idle_from(*index, shard);
         }
-        if held.is_changed() {
-            self.release_changed(held, now_ms);
+        if locked.is_changed() {
+            self.release_changed(locked, now_ms);
         }
     }
 
-    fn release_changed(&self, mut held: Held<'_>, now_ms: u64) {
-        let mut changes = held.changes();
+    fn release_changed(&self, mut locked: LockedShards<'_>, now_ms: u64) {
+        let mut changes = locked.changes();
         let inserted = usize::try_from(changes.sum()).unwrap_or(0);
         if inserted > 0 && self.keys() + inserted > self.keys_max {
-            self.evict_held(&mut held, &mut changes, now_ms);
+            self.evict_locked(&mut locked, &mut changes, now_ms);
         }
         self.count(&changes);
-        held.shards.iter_mut().for_each(|(_, shard)| shard.changes_mut().clear());
-        drop(held);
+        locked.shards.iter_mut().for_each(|(_, shard)| shard.changes_mut().clear());
+        drop(locked);
         if inserted > 0 {
-            self.keep_bound(inserted, now_ms);
+            self.enforce_bound(inserted, now_ms);
         }
     }
 
-    /// Evicts as many states as each shard has gained, unless some shard has an idle one, which
-    /// goes first.
-    fn evict_held(&self, held: &mut Held<'_>, changes: &mut Changes, now_ms: u64) {
+    /// Evicts from each shard as many states as it gained, unless some shard has an idle state,
+    /// which is dropped first.
+    fn evict_locked(&self, locked: &mut LockedShards<'_>, changes: &mut Changes, now_ms: u64) {
         if self.idle_shard(now_ms).is_some() {
             return;
         }
-        for (_, shard) in &mut held.shards {
+        for (_, shard) in &mut locked.shards {
             for _ in 0..shard.changes().sum() {
                 if self.keys().saturating_add_signed(changes.sum()) <= self.keys_max {
                     return;
@@ -256,33 +261,33 @@ impl MemoryStore {
         }
     }
 
-    /// Drops up to `inserted` states while there are too many: each request drops as many as
-    /// it inserts, so that no two drop for the same excess.
-    fn keep_bound(&self, inserted: usize, now_ms: u64) {
-        let (mut left, mut looks) = (inserted, LOOKS_MAX);
+    /// Drops up to `inserted` states while there are too many. Each request drops as many as it
+    /// inserted, so that no two requests drop for the same excess.
+    fn enforce_bound(&self, inserted: usize, now_ms: u64) {
+        let (mut left, mut attempts_left) = (inserted, ATTEMPTS_MAX);
         while left > 0 && self.keys() > self.keys_max {
-            let idle = if looks > 0 { self.idle_shard(now_ms) } else { None };
+            let idle = if attempts_left > 0 { self.idle_shard(now_ms) } else { None };
             let dropped = match idle {
                 Some(index) => self.drop_idle(index, now_ms),
                 None => self.evict_anywhere(now_ms),
             };
             if dropped {
                 left -= 1;
-            } else if looks > 0 {
-                looks -= 1;
+            } else if attempts_left > 0 {
+                attempts_left -= 1;
             } else {
                 return;
             }
         }
     }
 
-    /// A shard that may have an idle state. What only outlives its use, in the grace, is idle too.
+    /// A shard that may have an idle state. States in their grace period count as idle.
     fn idle_shard(&self, now_ms: u64) -> Option<usize> {
         let idle_from = |bound: &AtomicU64| bound.load(Ordering::Relaxed);
         self.idle_from_ms.iter().position(|bound| idle_from(bound) <= now_ms + GRACE_MS)
     }
 
-    /// Drops the first state of a shard's queue if it is idle, and says whether it was.
+    /// Drops the first state of a shard's queue if it is idle. Returns whether it was.
     fn drop_idle(&self, index: usize, now_ms: u64) -> bool {
         let mut shard = self.shards[index].lock();
         let before = shard.len();
@@ -314,7 +319,7 @@ impl MemoryStore {
         shard.changes_mut().clear();
     }
 
-    /// Written where it changed only: all threads share these.
+    /// Writes the bound only if it changed, because all threads share it.
     fn publish_idle_from(&self, index: usize, shard: &Shard) {
         let (bound, idle_from_ms) = (&self.idle_from_ms[index], shard.idle_from_ms());
         if bound.load(Ordering::Relaxed) != idle_from_ms {
@@ -322,8 +327,7 @@ impl MemoryStore {
         }
     }
 
-    /// Counts changes while their shards are locked, so that no drop is counted before its
-    /// insertion.
+    /// Counts changes. Their shards are locked, so that no drop is counted before its insertion.
     fn count(&self, changes: &Changes) {
         self.groups.apply(changes);
         let sum = changes.sum();
@@ -335,35 +339,35 @@ impl MemoryStore {
     }
 
     fn count_evicted(&self, idle_ms: u64, now_ms: u64) {
-        // What only outlives its use is no loss.
+        // Losing a state in its grace period affects no decision.
         if idle_ms > now_ms + GRACE_MS {
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The table takes the hash's lower half.
-    #[allow(clippy::cast_possible_truncation)] // a few bits
+    /// The shard of a key, by the upper half of its hash: the table uses the lower half.
+    #[allow(clippy::cast_possible_truncation)] // only the lowest bits are used
     fn shard_of(&self, key: &Key) -> usize {
-        // Their number is a power of two.
+        // The number of shards is a power of two.
         (key.hash() >> 64) as usize & (self.shards.len() - 1)
     }
 }
 
-impl Held<'_> {
+impl LockedShards<'_> {
     fn is_changed(&self) -> bool {
         self.shards.iter().any(|(_, shard)| shard.changes().is_some())
     }
 
-    /// What all shards gained and lost.
+    /// The changes of all locked shards.
     fn changes(&self) -> Changes {
         let mut changes = Changes::default();
         self.shards.iter().for_each(|(_, shard)| changes.add_all(shard.changes()));
         changes
     }
 
-    fn drop_due(&mut self, now_ms: u64, looks_max: usize) {
+    fn drop_due(&mut self, now_ms: u64, entries_max: usize) {
         for (_, shard) in &mut self.shards {
-            shard.drop_due(now_ms, looks_max);
+            shard.drop_due(now_ms, entries_max);
         }
     }
 }

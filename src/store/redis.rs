@@ -1,8 +1,17 @@
-//! Counters in Redis: every decision is one run of `lua/`, on Redis's own clock.
+//! The Redis store: every decision is one run of the Lua script of `lua/`, on Redis's own clock.
 //!
-//! The client is told to send a script once only: a second sending after a lost connection would
-//! count hits twice. A server that has forgotten the script (a restart, SCRIPT FLUSH) says so
-//! before it runs anything; then it is loaded, once for all who wait, and run again.
+//! From a request to the script: the `topology` maps each counter's key to a server, `scatter`
+//! handles requests whose counters are on several servers, a `node` batches the requests to one
+//! server in its `queue`, `wire` encodes a batch as the script's arguments, and a `connection`
+//! sends it.
+//!
+//! The client sends a script run once only: sending it again after a lost connection could count
+//! hits twice. A server without the script (after a restart or SCRIPT FLUSH) answers NOSCRIPT
+//! before it runs anything. Then the script is loaded, once for all waiting runs, and run again.
+//!
+//! Each serving thread has its own stores and connections, so that a decision takes no lock that
+//! other threads contend for. The threads share only the state in `shared`: which servers are down,
+//! and the metrics.
 
 pub mod access;
 mod backoff;
@@ -40,8 +49,7 @@ pub use script::SCRIPT;
 pub use shared::Shared;
 use topology::Topology;
 
-/// The store in Redis, which replicas share. Each thread that serves has its own, with connections
-/// of its own.
+/// The Redis store, which replicas share. Each serving thread has one, with its own connections.
 pub struct RedisStore {
     topology: Topology,
     shared: Arc<Shared>,
@@ -57,12 +65,12 @@ impl RedisStore {
     /// Prepares a client and connects in the background.
     ///
     /// # Errors
-    /// The URL is not one of a Redis server; the message does not repeat it, for its password.
+    /// The URL does not name a Redis server. The message does not repeat it: it may have a password.
     pub fn connect(options: &Options, shared: Arc<Shared>) -> Result<Self, String> {
         Ok(Self { topology: Topology::connect(options, &shared)?, shared })
     }
 
-    /// Which asks each partition has.
+    /// The partitions of a request, each with the positions of its counter requests.
     fn shards(&self, counters: &[CounterRequest]) -> Vec<(usize, Vec<usize>)> {
         let mut shards: Vec<(usize, Vec<usize>)> = Vec::new();
         for (at, counter) in counters.iter().enumerate() {
@@ -75,7 +83,7 @@ impl RedisStore {
         shards
     }
 
-    /// Decides requests one after the other in one script run of the first server, at one moment.
+    /// Decides requests in order in one script run on the first server, at one moment.
     ///
     /// # Errors
     /// As [`Store::transact`], for all of them.
@@ -89,7 +97,7 @@ impl RedisStore {
         first.run_now(requests.iter().copied(), at_ms).await
     }
 
-    /// What is wrong with how the servers are set up, for people.
+    /// A warning for the log if a server's eviction policy may drop counters.
     pub async fn warning(&self) -> Option<String> {
         for node in self.topology.nodes() {
             if let Ok(Some(policy)) = node.connection().eviction_policy().await
@@ -104,10 +112,10 @@ impl RedisStore {
         None
     }
 
-    /// Removes counters, for a replay that cleans up after itself.
+    /// Removes counters. A replay cleans up its own with it.
     ///
     /// # Errors
-    /// Redis could not be asked or refused.
+    /// Redis could not be reached, or refused.
     pub async fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
         let mut by_partition: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
         for key in keys {
@@ -122,7 +130,8 @@ impl RedisStore {
     /// Waits until the client is connected.
     ///
     /// # Errors
-    /// It could not connect within `deadline`, or to a node of a cluster that is asked by itself.
+    /// It could not connect within `deadline`, or the URL names a node of a cluster as a single
+    /// server.
     pub async fn connected(&self, deadline: Duration) -> Result<(), StoreError> {
         self.topology.connected(deadline).await
     }
@@ -146,13 +155,13 @@ impl Store for RedisStore {
             positions,
         };
         let shards = self.shards(&counters).into_iter().map(shard).collect();
-        // A task of its own: what was taken is given back though the caller may be gone.
+        // In its own task, so that undos are sent even if the caller gives up.
         let decided = tokio::spawn(scatter::scatter(shards, context)).await;
         decided.unwrap_or_else(|_| Err(StoreError::Unavailable("the service is ending".into())))
     }
 
-    /// Pings every server. One that refused the last decision (no memory left, a replica, no
-    /// permission) is asked for a decision that writes.
+    /// Pings every server. A server that refused its last decision (no memory left, a replica, no
+    /// permission) must make a decision that writes instead.
     async fn ready(&self) -> Result<(), StoreError> {
         let mut ready = self.topology.is_known();
         for node in self.topology.nodes() {
@@ -164,7 +173,7 @@ impl Store for RedisStore {
     }
 
     fn timeout(&self) -> Duration {
-        // It is the same for all servers.
+        // All servers have the same timeout.
         Duration::from_micros(self.topology.target(0).timeout_us())
     }
 

@@ -1,9 +1,13 @@
-//! A store that keeps answering: layers around any [`Store`].
+//! Layers around any [`Store`] that keep answering while it fails.
 //!
 //! A request passes the deny cache, then the store. If the store fails, the fallback answers by the
-//! domain's policy and notes the hits, and reconciling moves these to the store once it decides
-//! again. The store below knows nothing of this: it decides, or returns an error that says whether
-//! hits may have been taken.
+//! domain's policy and records the hits. Reconciling moves the recorded hits to the store once it
+//! decides again. The store below does not know of the layers: it decides, or returns an error that
+//! says whether hits may have been taken.
+//!
+//! Hits are moved to the store at most once. A reconciliation that was certainly not sent is put
+//! back and sent another time; one that may have arrived is counted as lost, because sending it
+//! again could count its hits twice.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,18 +28,18 @@ use crate::metrics::Metrics;
 use crate::on_store_failure::OnStoreFailure;
 use crate::store_error::StoreError;
 
-/// Counters reconciled at a time: no more than the store decides within the timeout of one decision,
-/// beside the requests of callers.
+/// Counters reconciled at a time. The store can decide so many within the timeout of one decision,
+/// in addition to the requests of callers.
 const RECONCILED_MAX: usize = 64;
 
-/// How long the last reconciliation may take, when the service ends.
+/// Time limit of the last reconciliation, when the service ends.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 /// The state of the layers, shared by the stores of all threads.
 pub struct Resilience {
     deny: DenyCache,
     fallback: Fallback,
-    /// Held while hits are reconciled.
+    /// Locked while hits are reconciled, so that one thread at a time does so.
     reconciling: Mutex<()>,
     metrics: Metrics,
 }
@@ -47,7 +51,7 @@ impl Resilience {
     }
 }
 
-/// A store with a deny cache before it and a fallback behind it.
+/// A store with a deny cache in front of it and a fallback behind it.
 pub struct Resilient<S> {
     store: Arc<S>,
     shared: Arc<Resilience>,
@@ -70,7 +74,7 @@ impl<S: Store> Resilient<S> {
         &self.store
     }
 
-    /// The counters of the fallback.
+    /// The memory store of the fallback.
     pub fn fallback_memory(&self) -> &MemoryStore {
         self.shared.fallback.memory()
     }
@@ -78,15 +82,15 @@ impl<S: Store> Resilient<S> {
     /// Whether the store would decide now.
     ///
     /// # Errors
-    /// Why it would not.
+    /// The reason why it would not.
     pub async fn ready(&self) -> Result<(), StoreError> {
         self.store.ready().await
     }
 
-    /// Decides a request: by the deny cache, else by the store, and if that fails by `policy`.
+    /// Decides a request: by the deny cache, else by the store, and by `policy` if the store fails.
     ///
     /// # Errors
-    /// The store failed, and the policy is to report it.
+    /// The store failed, and `policy` is [`OnStoreFailure::Error`].
     pub async fn transact(
         &self,
         counters: Vec<CounterRequest>,
@@ -115,9 +119,10 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    /// Reconciles the store with what the fallback admitted and gave back, for at most `within`. Must
-    /// be run to its end. Hits that were certainly not moved are moved another time. Hits that may
-    /// have been moved are not, because they could count twice.
+    /// Reconciles the store with the hits that the fallback admitted and refunded, for at most
+    /// `within`. The future must not be dropped before it completes. Hits that were certainly not
+    /// moved are moved another time. Hits that may have been moved are not moved again, because
+    /// they could count twice.
     pub async fn reconcile(&self, within: Duration) {
         let fallback = &self.shared.fallback;
         if !fallback.needs_reconciling() || self.store.has_outage() {
@@ -139,7 +144,7 @@ impl<S: Store> Resilient<S> {
         counts.report(&self.shared.metrics);
     }
 
-    /// Reconciles for the last time. Hits that the store does not take now are lost.
+    /// Reconciles for the last time. Hits that the store does not accept now are lost.
     pub async fn flush(&self) {
         let fallback = &self.shared.fallback;
         let ready = if fallback.needs_reconciling() { self.ready().await } else { Ok(()) };
@@ -156,12 +161,12 @@ impl<S: Store> Resilient<S> {
             tracing::warn!(
                 hits = lost,
                 why,
-                "the store is never charged what was admitted without it"
+                "could not charge the store for hits admitted without it"
             );
         }
     }
 
-    /// Sends these reconciliations at once and counts their results. Returns those that were not taken.
+    /// Sends these reconciliations concurrently and counts the results. Returns those not taken.
     async fn send_all(
         &self,
         reconciliations: Vec<Reconciliation>,
@@ -194,7 +199,7 @@ impl<S: Store> Resilient<S> {
     }
 }
 
-/// Hits that were moved to the store, or never can be.
+/// Hits that were moved to the store, and hits that never will be.
 #[derive(Default)]
 struct Counts {
     charged: u64,
@@ -215,7 +220,7 @@ impl Counts {
         metrics.reconciled.lost.increment(lost);
         if charged + refunded + lost > 0 {
             let hits = charged;
-            tracing::info!(hits, refunded, lost, "charged the store what was admitted without it");
+            tracing::info!(hits, refunded, lost, "charged the store for hits admitted without it");
         }
     }
 }

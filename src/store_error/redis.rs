@@ -1,20 +1,21 @@
-//! The error replies of Redis, parsed once into codes.
+//! Parses the error replies of Redis into codes.
 //!
-//! An error begins with its code (`OOM command not allowed …`), except for what a script met: Redis
-//! 6.2 wraps it (`ERR Error running script … @user_script:12: -OOM …`), and a command that the
-//! script's user may not run has only words. There the code is searched for in the text, here and
-//! nowhere else. Redis has no list of its codes; what is not known here is [`Code::Other`].
+//! An error reply begins with its code (`OOM command not allowed …`), except for errors inside a
+//! script. Redis 6.2 wraps those (`ERR Error running script … @user_script:12: -OOM …`), and a
+//! command that the script's user may not run is reported without a code. For them the code is
+//! searched for in the text, in this module only. Redis publishes no list of its codes; all that
+//! are not listed here are [`Code::Other`].
 
 /// An error that Redis answered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisError {
-    /// What it means.
+    /// The parsed code.
     pub code: Code,
-    /// The whole reply, for the log.
+    /// The reply for the log, cut and escaped.
     pub message: String,
 }
 
-/// The codes of errors that decide what happens next.
+/// The codes of errors that are handled in different ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Memory is full, and the script wanted to write.
@@ -67,7 +68,7 @@ pub enum Denied {
 /// The node that a redirect names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Empty where it is the host of the node that redirects.
+    /// Empty if it is the host of the redirecting node.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -75,14 +76,31 @@ pub struct Address {
 
 impl RedisError {
     /// Parses an error reply.
-    pub fn parse(message: impl Into<String>) -> Self {
-        let message = message.into();
-        let code = Code::at_start(&message).unwrap_or_else(|| Code::in_script(&message));
-        Self { code, message }
+    pub fn parse(message: &str) -> Self {
+        let code = Code::at_start(message).unwrap_or_else(|| Code::in_script(message));
+        Self { code, message: readable(message) }
     }
 }
 
-/// The codes that are one word. Those that a script met are searched for in this order.
+/// The most characters of a text from Redis in logs and pages.
+const READABLE_MAX: usize = 500;
+
+/// A text from Redis as logs and pages show it: cut to [`READABLE_MAX`] characters, on one line, with
+/// everything but printable ASCII escaped.
+pub fn readable(text: &str) -> String {
+    let is_plain = |c: &char| matches!(c, ' '..='~');
+    let mut shown = String::new();
+    for c in text.chars() {
+        let length = if is_plain(&c) { 1 } else { c.escape_default().len() };
+        if shown.len() + length > READABLE_MAX {
+            return format!("{shown}… ({} bytes)", text.len());
+        }
+        if is_plain(&c) { shown.push(c) } else { shown.extend(c.escape_default()) }
+    }
+    shown
+}
+
+/// The codes that are one word. In errors inside a script they are searched for in this order.
 const WORDS: [(&str, Code); 15] = [
     ("OOM", Code::Oom),
     ("READONLY", Code::ReadOnly),
@@ -101,8 +119,8 @@ const WORDS: [(&str, Code); 15] = [
     ("NOPERM", Code::NoPerm(Denied::InScript)),
 ];
 
-/// What Redis 6.2 and 7.0 (the first two), and later ones and Valkey (the third) say of a command in
-/// a script that its user may not run.
+/// The error texts for a command in a script that its user may not run: of Redis 6.2 and 7.0 (the
+/// first two), and of later versions and Valkey (the third).
 const DENIED_IN_SCRIPT: [&str; 3] =
     ["can't run this command", "can't access at least one of the keys", "ACL failure in script"];
 
@@ -113,14 +131,14 @@ impl Code {
         match word {
             "MOVED" => Address::of_redirect(rest).map(Self::Moved),
             "ASK" => Address::of_redirect(rest).map(Self::Ask),
-            // Redis words it in three ways: "access one of the keys", "access a key", "access the … key".
+            // There are three texts: "access one of the keys", "access a key", "access the … key".
             "NOPERM" if message.contains(" access ") => Some(Self::NoPerm(Denied::Key)),
             "NOPERM" => Some(Self::NoPerm(Denied::Command)),
             _ => WORDS.iter().find(|(name, _)| *name == word).map(|(_, code)| code.clone()),
         }
     }
 
-    /// The code of what a script met, whose reply begins with `ERR`.
+    /// The code of an error inside a script, whose reply begins with `ERR`.
     fn in_script(message: &str) -> Self {
         if !message.contains("script") {
             return Self::Other;
@@ -157,13 +175,13 @@ impl Code {
         }
     }
 
-    /// Whether the node sends the request elsewhere, or later; it took nothing.
+    /// Whether the request is to be sent to another node, or again later. No hits were taken.
     pub(crate) const fn is_redirect(&self) -> bool {
         matches!(self, Self::Moved(_) | Self::Ask(_) | Self::TryAgain)
     }
 
-    /// Whether the hits may be taken. The client closes a connection that answered CLUSTERDOWN, and
-    /// every run in flight there gets that error.
+    /// Whether the hits may have been taken. The client closes a connection that answered
+    /// CLUSTERDOWN, and every run in flight on it gets that error.
     pub(super) const fn may_have_taken(&self) -> bool {
         matches!(self, Self::ClusterDown | Self::NoPerm(Denied::InScript))
     }
@@ -171,12 +189,12 @@ impl Code {
     /// Whether a single request of a run may be the cause, and the run wrote nothing.
     pub(super) const fn may_concern_one_request(&self) -> bool {
         match self {
-            // The first three come at the first write, which a rejected request does not make. What a
-            // server lacks then, it lacks from the start of a run to its end.
+            // These are returned for the first write, which a rejected request does not make. What
+            // the server lacks does not change during a run.
             Self::Oom | Self::Misconf | Self::NoReplicas => true,
             Self::WrongType | Self::NoPerm(Denied::Key) => true,
-            // The keys of one request are on one node; those of several requests may not be. Redis 6.2
-            // answers ASK to a run as soon as one of its keys is elsewhere.
+            // The keys of one request are on one node, but those of several requests may not be.
+            // Redis 6.2 answers ASK to a run if any of its keys is on the other node.
             Self::Ask(_) | Self::TryAgain => true,
             Self::NoPerm(Denied::Command | Denied::InScript)
             | Self::ReadOnly
@@ -207,7 +225,7 @@ impl Code {
 }
 
 impl Address {
-    /// Of `3999 10.0.0.1:6381`, the address.
+    /// Parses the address in `3999 10.0.0.1:6381`.
     fn of_redirect(rest: &str) -> Option<Self> {
         let (_slot, address) = rest.split_once(' ')?;
         let (host, port) = address.split(' ').next()?.rsplit_once(':')?;
@@ -217,7 +235,7 @@ impl Address {
 
 #[cfg(test)]
 impl Code {
-    /// One of each.
+    /// One example of each code.
     pub(super) const EXAMPLES: [Self; 17] = [
         Self::Oom,
         Self::ReadOnly,
@@ -248,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_has_a_code_wherever_redis_puts_it() {
+    fn the_code_of_a_reply_is_found_in_every_version_of_redis() {
         let denied = |when| Code::NoPerm(when);
         for (message, wanted) in [
             ("OOM command not allowed when used memory > 'maxmemory'.", Code::Oom),
@@ -290,6 +308,22 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_shown_on_one_short_line_of_plain_characters() {
+        for (text, shown) in [
+            ("ERR no", "ERR no"),
+            ("ERR it's \"a\\b\"", "ERR it's \"a\\b\""),
+            ("ERR \u{1b}[31m\n\u{202e}é", "ERR \\u{1b}[31m\\n\\u{202e}\\u{e9}"),
+        ] {
+            assert_eq!(readable(text), shown);
+        }
+        let longest = "a".repeat(READABLE_MAX);
+        assert_eq!(readable(&longest), longest);
+        assert_eq!(readable(&format!("{longest}b")), format!("{longest}… (501 bytes)"));
+        let half = "a".repeat(READABLE_MAX - 1);
+        assert_eq!(readable(&format!("{half}\u{202e}")), format!("{half}… (502 bytes)"));
+    }
+
+    #[test]
     fn a_redirect_names_its_node() {
         let address = |host: &str| Address { host: host.to_owned(), port: 6_381 };
         assert_eq!(code("MOVED 3999 10.0.0.1:6381"), Code::Moved(address("10.0.0.1")));
@@ -301,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_may_be_taken_where_earlier_commands_of_the_script_ran() {
+    fn hits_may_be_taken_if_earlier_commands_of_the_script_ran() {
         for (message, may_have_taken) in [
             ("OOM command not allowed when used memory > 'maxmemory'", false),
             ("NOPERM this user has no permissions to run the 'evalsha' command", false),
@@ -316,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_split_where_one_request_may_be_the_cause() {
+    fn a_run_is_split_if_one_request_may_be_the_cause() {
         for (message, may_concern_one) in [
             ("OOM command not allowed when used memory > 'maxmemory'. script: 5b2", true),
             ("NOPERM this user has no permissions to access one of the keys used as", true),

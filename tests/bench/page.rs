@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::goals::{self, Extra, Goal};
 use crate::machine;
 use crate::measure::{Figures, Results};
-use crate::{Effort, legs, plot};
+use crate::{Effort, legs};
 
 const FROM: &str = "<!-- make bench writes from here -->\n";
 const TO: &str = "<!-- to here -->\n";
 
-/// Prints the tables, and writes them and the plot to docs/.
+/// Prints the tables, and writes them to docs/.
 pub fn write(results: &Results, extra: &Extra, effort: Effort) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let goals = goals::all(results, extra);
@@ -29,8 +29,7 @@ pub fn write(results: &Results, extra: &Extra, effort: Effort) {
         machine::describe()
     );
     fs::write(&path, format!("{before}{FROM}\n{note}{tables}\n{TO}{after}")).unwrap();
-    plot::write(results, &docs.join("performance.svg"));
-    println!("written to docs/performance.md and docs/performance.svg");
+    println!("written to docs/performance.md");
 }
 
 fn tables(results: &Results, extra: &Extra, goals: &[Goal]) -> String {

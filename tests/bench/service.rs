@@ -2,7 +2,7 @@
 //!
 //! Real processes on free ports, loaded by `tidegate bench`, one leg after the other and round
 //! after round: a machine that is slower for a while is slower for all. docs/performance.md
-//! describes each leg; this program writes its tables and its plot. A figure never fails the run,
+//! describes each leg; this program writes its tables. A figure never fails the run,
 //! because machines differ.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // what cannot be measured ends the run
 #![allow(clippy::print_stdout)] // the tables are the output
@@ -15,7 +15,6 @@ mod limits;
 mod machine;
 mod measure;
 mod page;
-mod plot;
 // The tests use the rest of it, and their deadlines are real.
 #[allow(dead_code, clippy::disallowed_methods)]
 #[path = "../it/support/process.rs"]

@@ -6,5 +6,7 @@ mod dashboard;
 mod drawing;
 mod image;
 mod rules;
+mod settings;
+mod sizes;
 #[cfg(target_os = "linux")]
 mod unit;

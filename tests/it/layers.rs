@@ -139,7 +139,10 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<Module, PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("src can be listed") {
         let path = entry.expect("src can be listed").path();
         if path.is_dir() {
-            collect(root, &path, files);
+            // A package of its own has its own layers.
+            if !path.join("Cargo.toml").exists() {
+                collect(root, &path, files);
+            }
             continue;
         }
         let below = path.strip_prefix(root).expect("it is below src").with_extension("");

@@ -23,6 +23,7 @@ mod faults;
 mod files;
 mod format;
 mod grpc;
+mod hostile_redis;
 mod http;
 #[allow(clippy::disallowed_methods, reason = "other processes take real time")]
 mod infra;

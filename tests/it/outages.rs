@@ -1,5 +1,6 @@
 //! Answers while Redis does not respond, and afterwards.
 
+mod kinds;
 mod lost;
 mod moved;
 mod refunds;
@@ -154,7 +155,7 @@ async fn hits_that_a_stopping_replica_cannot_reconcile_are_reported_as_lost() {
     }
     drop(caller);
     assert!(served.tidegate.terminate().success());
-    served.tidegate.wait_for_log("never charged what was admitted without it hits=");
+    served.tidegate.wait_for_log("could not charge the store for hits admitted without it hits=");
 }
 
 #[tokio::test]

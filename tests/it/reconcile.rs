@@ -1,5 +1,5 @@
-//! Work of a Redis store besides single decisions: reconciling hits that were admitted without it,
-//! and refunds over several servers, which must equal those in memory.
+//! Tests of reconciling hits that were admitted without Redis, and of refunds over several servers,
+//! which must have the same results as in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ use crate::support::stores::{Layered, shared, store_at, store_within};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A store with this timeout per decision and so many hits to reconcile.
-async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) {
+/// A store with this timeout per decision and `pending` hits to reconcile.
+async fn store(url: &str, timeout: Duration, pending: usize) -> (Layered, Metrics) {
     let memory = MemoryStore::new(1_000_000, Arc::new(SystemClock));
     let fallback = Fallback::new(Arc::new(memory), 1);
-    for user in 0..noted {
+    for user in 0..pending {
         let request =
             take(&format!("user {user}"), &limit(Algorithm::FixedWindow, 10, 1_000 * HOUR_MS));
         let down = StoreError::Unavailable("down".into());
@@ -39,7 +39,7 @@ async fn store(url: &str, within: Duration, noted: usize) -> (Layered, Metrics) 
     let metrics = Metrics::new(0, &StoreError::KINDS).unwrap();
     let deny = Bounds { keys_max: 0, ttl: Duration::from_secs(1) };
     let shared = Arc::new(Resilience::new(deny, fallback, metrics.clone()));
-    let store = store_within(within, url, &shared).await;
+    let store = store_within(timeout, url, &shared).await;
     (store, metrics)
 }
 
@@ -59,7 +59,7 @@ async fn any_number_of_hits_is_reconciled_in_time() {
     let proxy = Proxy::before(redis.addr());
     let (store, metrics) = store(&proxy.url(), Duration::from_secs(2), 640).await;
     store.ready().await.unwrap();
-    // Two runs of 64 at once would take 3 seconds in total.
+    // Sent all at once, two runs of 64 at a time, they would take 5 * 0.6 s: over the timeout.
     proxy.set(Network::DelayReplies(Duration::from_millis(600)));
     store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (640, 0));
@@ -72,7 +72,7 @@ async fn unsent_hits_are_reconciled_when_redis_is_back() {
     let (store, metrics) = store(&redis.url(), Duration::from_secs(10), 200).await;
     redis.stop();
     let is_down = async || store.ready().await.is_err().then_some(());
-    eventually(Duration::from_secs(60), is_down).await.expect("it is noticed");
+    eventually(Duration::from_secs(60), is_down).await.expect("the outage is noticed");
     store.reconcile(Duration::from_secs(60)).await;
     assert_eq!(charged(&metrics), (0, 0));
     redis.restart();
@@ -103,7 +103,7 @@ async fn assert_as_in_memory(
     let (expected, decided) = (memory.transact(&requests, None), decide(requests).await.unwrap());
     assert_eq!(decided.allowed, expected.allowed);
     for (own, expected) in decided.statuses.iter().zip(&expected.statuses) {
-        // The clock moves on between the two.
+        // The clock advances between the two decisions.
         let wait_s = |status: &Status| status.retry_after_ms.map(|ms| ms.div_ceil(30_000));
         assert_eq!((wait_s(own), own.delay_ms), (wait_s(expected), expected.delay_ms));
         assert_eq!((own.within_limit, own.remaining), (expected.within_limit, expected.remaining));
@@ -117,7 +117,7 @@ async fn two_servers() -> (Layered, [RedisServer; 2]) {
 }
 
 #[tokio::test]
-async fn a_quota_that_gets_hits_back_has_capacity() {
+async fn a_quota_has_capacity_after_a_refund() {
     let (redis, _servers) = two_servers().await;
     let one = limit(Algorithm::FixedWindow, 1, 1_000 * HOUR_MS);
     for other in 0..8 {

@@ -159,7 +159,7 @@ descriptors:
             assert_eq!(status.code(), Code::InvalidArgument, "{refused} of {key}");
             let message = status.message();
             assert!(message.starts_with("descriptors: "), "{message}");
-            assert!(message.ends_with("ask in several requests"), "{message}");
+            assert!(message.ends_with("into several requests"), "{message}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::support::tls::{Certificates, ClientCertificates};
 const LIMITS: &str =
     "{domain: edge, descriptors: [{key: user, rate_limit: {limit: 100000, period: 1h}}]}";
 
-/// The permissions that README and docs/redis.md list as sufficient.
+/// The permissions that docs/stores.md and docs/redis.md list as sufficient.
 const LEAST: &str = "~tg:* +evalsha +script|load +ping +get +mget +set +getrange +setrange \
                      +pexpire +pexpireat +del +time +info +client|id";
 
@@ -78,7 +78,7 @@ fn the_fewest_permissions_include_each_command_of_the_script() {
     for option in ["PX", "PXAT", "KEEPTTL"] {
         assert!(commands.remove(option), "{option} is gone");
     }
-    for page in ["README.md", "docs/redis.md"] {
+    for page in ["docs/stores.md", "docs/redis.md"] {
         let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
         assert!(page.contains(LEAST), "another set of permissions stands there");
     }

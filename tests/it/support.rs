@@ -3,13 +3,13 @@
 
 pub mod abuse;
 pub mod acl;
-pub mod canvas;
 pub mod cases;
 pub mod client;
 pub mod cluster;
 pub mod collector;
 pub mod envoy;
 pub mod fleet;
+pub mod hostile_redis;
 pub mod load;
 pub mod pages;
 pub mod process;
@@ -21,6 +21,7 @@ pub mod schema;
 pub mod sentinels;
 pub mod servers;
 pub mod stores;
+pub mod svg;
 pub mod tidegate;
 pub mod tls;
 pub mod tools;

@@ -5,13 +5,13 @@
 //! 2^53 - 1 the total goes on from 0. The newest record is kept in the header, so that hits of the
 //! same millisecond are added to it. The next record moves it to the body.
 //!
-//! The body's first `dead` records have left the period. They stay until they are more than
-//! a quarter of the others (a body that Redis grew has up to twice its bytes, so that this
-//! keeps a hit within 40 bytes): the cost of dropping them, amortized, is constant. A small body is
-//! read and written whole, and holds what counts and nothing else.
+//! The body's first `dead` records have left the period. They are dropped once they are more than a
+//! quarter of the others, so the amortized cost of dropping them is constant and a hit takes at most 40
+//! bytes (a body that Redis grew is allocated up to twice its size). A small body is read and written
+//! whole, and has no dead records.
 //!
 //! Dropping the dead copies the live records. Up to [`COPY_MAX`] are copied in one write. More are
-//! moved to the front in steps of [`STEP_MAX`], one step a write, so that no write takes long.
+//! moved to the front in steps of [`STEP_MAX`], one step per write, so that no write takes long.
 //! Meanwhile the live records are in two parts, see [`Moves`]. The body keeps its slots, also those
 //! that are free, until it is written whole again.
 
@@ -21,21 +21,21 @@ use crate::limit_spec::HITS_MAX;
 /// Where the running total wraps.
 const WRAP: u64 = HITS_MAX + 1;
 
-/// The most records behind the newest, as many as a log's limit may have. Only overdraft reaches it, which takes hits over the
-/// limit: from there on the two oldest hits count as one at the later one's moment.
+/// The most records behind the newest, as many as the largest limit of a log. Only an overdraft, which
+/// takes hits over the limit, reaches it: from there on the two oldest records are merged at the later
+/// moment.
 const BODY_MAX: usize = 1 << 20;
 
-/// Bodies of no more records are read and written whole.
+/// Bodies of up to this many records are read and written whole.
 pub(super) const SMALL_MAX: usize = 24;
 
-/// Live records that one write copies, to drop the dead.
+/// The most live records that one write copies to drop the dead ones.
 const COPY_MAX: usize = 256;
 
-/// Records that one write moves to the front.
+/// The most records that one write moves to the front.
 const STEP_MAX: usize = 256;
 
-/// The upper half of the moment of a moves record; later than any moment, and in its place in the
-/// stored bytes.
+/// Marks a moves record: the upper half of its moment, later than any real moment.
 const MOVES_TAG: u64 = 0xff_ffff << 24;
 
 /// The hits of the last period.
@@ -43,8 +43,7 @@ const MOVES_TAG: u64 = 0xff_ffff << 24;
 pub struct Log {
     /// The index of the first record that is not dead.
     dead: usize,
-    /// Records of the body, dead ones included; what stands behind them is left from refunds and
-    /// moves.
+    /// Records in the body, dead ones included. Slots after them are left over from refunds and moves.
     len: usize,
     moves: Option<Moves>,
     /// The running total before the first record that is not dead.
@@ -55,13 +54,12 @@ pub struct Log {
     body: Vec<Record>,
 }
 
-/// How far the live records of a long log are moved to the front.
+/// The progress of moving the live records of a long log to the front.
 ///
 /// A record keeps its index while it moves: its slot is the index less `gap` once it is below
-/// `back`. The moved ones stand from slot 1 on; slot 0 has these numbers in the form of a record,
-/// [`Moves::record`], so that a reader of the bytes can tell. One that does not know moves
-/// counts the hits of the moved part as hits of the record at `back`: later than they came, so that it
-/// never admits more than the limit.
+/// `back`. The moved ones are in slots 1 and up; slot 0 holds these numbers in the form of a record,
+/// [`Moves::record`]. A version that does not know moves counts the hits of the moved part as hits of
+/// the record at `back`: later than they came, so it never admits more than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moves {
     /// The first index that was not moved.
@@ -113,7 +111,7 @@ impl Log {
         self.body[self.slot(index)]
     }
 
-    /// The first index from `first` on whose record `before` does not hold for; `len` if there is none.
+    /// The first index from `first` on for which `before` is false; `len` if there is none.
     fn partition_point(&self, first: usize, before: impl Fn(Record) -> bool) -> usize {
         let (mut low, mut high) = (first, self.len);
         while low < high {
@@ -158,8 +156,8 @@ impl Log {
         self.newest = Record { at_ms: now_ms, amount: total_add(self.newest.amount, hits) };
     }
 
-    /// Counts as dead what has left the period, and drops the dead, or begins to, when they are too
-    /// many.
+    /// Marks records that have left the period as dead, and drops the dead ones, or begins to, when there
+    /// are too many.
     fn bury(&mut self, period_ms: u64, now_ms: u64) {
         let live = self.live(period_ms, now_ms);
         (self.base, self.dead) = (live.base, live.first);
@@ -181,8 +179,8 @@ impl Log {
         (self.dead, self.len, self.moves) = (0, self.body.len(), None);
     }
 
-    /// Moves some more records to the front. No more than fit into the gap: in Redis the slots that
-    /// are written hold nothing that counts until the header says so.
+    /// Moves some more records to the front, at most as many as fit into the gap: in Redis the slots
+    /// that are written must not be in use until the header is written.
     fn move_some(&mut self) {
         let begun = Moves { back: self.dead, gap: self.dead - 1 };
         let Moves { back, gap } = self.moves.unwrap_or(begun);
@@ -192,7 +190,7 @@ impl Log {
         self.end_moves();
     }
 
-    /// Ends the moving where one of the two parts is empty.
+    /// Ends the move if one of the two parts is empty.
     fn end_moves(&mut self) {
         let Some(Moves { back, gap }) = self.moves else { return };
         if self.dead < back && back < self.len {
@@ -222,7 +220,7 @@ impl Log {
         }
     }
 
-    /// Gives the newest hits back first.
+    /// Refunds the newest hits first.
     pub(in crate::algorithm) fn refund(&mut self, period_ms: u64, now_ms: u64, hits: u64) {
         let used = self.used(period_ms, now_ms);
         let now_ms = self.moment(now_ms);
@@ -251,7 +249,7 @@ impl Log {
         (self.newest.at_ms + period_ms).saturating_sub(self.moment(now_ms))
     }
 
-    /// When the hit leaves after which no more than `room` are used.
+    /// Milliseconds until no more than `room` hits are used.
     pub(in crate::algorithm) fn retry_after_ms(
         &self,
         period_ms: u64,
@@ -268,8 +266,8 @@ impl Log {
         (frees.at_ms + period_ms).saturating_sub(now_ms).max(1)
     }
 
-    /// The header (dead and len in 4 bytes each, base in 7, the newest record), then the body. While
-    /// records are being moved, the header's `dead` is where those begin that were not.
+    /// The header (dead and len in 4 bytes each, base in 7, the newest record), then the body. During a
+    /// move, the header's `dead` is the first index that was not moved.
     pub(in crate::algorithm) fn encode(&self, bytes: &mut Vec<u8>) {
         let dead = self.moves.map_or(self.dead, |moves| moves.back);
         bytes.extend_from_slice(&dead.to_le_bytes()[..4]);

@@ -6,7 +6,7 @@ use crate::limit::LimitSpec;
 
 const BOUNDS: Bounds = Bounds { keys_max: 1_000, ttl: Duration::from_secs(3_600) };
 
-/// When runs are sent.
+/// The moment at which script runs are sent.
 const SENT_US: u64 = 1_000_000;
 
 fn limit(hits: u64) -> Limit {
@@ -75,7 +75,7 @@ fn a_full_limit_is_denied_until_the_millisecond_before_its_wait_ends() {
 }
 
 #[test]
-fn what_others_give_back_is_found_out_within_the_time_to_live() {
+fn a_refund_by_another_process_is_noticed_within_the_ttl() {
     let user = counter("user");
     let cache = DenyCache::new(Bounds { ttl: Duration::from_millis(5), ..BOUNDS });
     learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US);
@@ -83,12 +83,12 @@ fn what_others_give_back_is_found_out_within_the_time_to_live() {
         let decision = cache.find_denial(std::slice::from_ref(&user), now_us)?;
         decision.statuses[0].retry_after_ms
     };
-    assert_eq!(wait_ms(SENT_US + 4_000), Some(996), "the wait itself is told");
+    assert_eq!(wait_ms(SENT_US + 4_000), Some(996), "the whole wait is reported");
     assert_eq!(wait_ms(SENT_US + 5_000), None);
 }
 
 #[test]
-fn what_an_undo_may_revoke_is_denied_for_the_time_of_a_few_runs() {
+fn a_revocable_denial_is_kept_for_the_time_of_a_few_runs() {
     let user = [counter("user")];
     let decision = Decision { allowed: false, source: Source::Store, statuses: vec![full(1_000)] };
     let denied_for_us = |ttl| {
@@ -97,18 +97,18 @@ fn what_an_undo_may_revoke_is_denied_for_the_time_of_a_few_runs() {
         (0..2_000).take_while(|us| cache.find_denial(&user, SENT_US + us).is_some()).count()
     };
     assert_eq!(denied_for_us(Duration::from_secs(1)), 4 * 300);
-    assert_eq!(denied_for_us(Duration::from_millis(1)), 1_000, "never beyond the time to live");
+    assert_eq!(denied_for_us(Duration::from_millis(1)), 1_000, "never beyond the ttl");
 }
 
 #[test]
-fn a_refund_is_followed_by_no_denial_from_before() {
+fn a_refund_ends_earlier_denials() {
     let user = counter("user");
     let cache = denying(&user, 1_000);
     let refund = CounterRequest { mode: Mode::Refund, ..user.clone() };
     learn(&cache, std::slice::from_ref(&refund), &[room(1)], SENT_US + 1_000);
     let denied = |now_us| cache.find_denial(std::slice::from_ref(&user), now_us).is_some();
     assert!(!denied(SENT_US + 2_000));
-    // A run that was sent before the refund was answered, and came back behind it.
+    // A run that was sent before the refund was answered, and was itself answered after it.
     learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US + 1_200);
     assert!(!denied(SENT_US + 2_000));
     learn(&cache, std::slice::from_ref(&user), &[full(1_000)], SENT_US + 1_301);
@@ -116,7 +116,7 @@ fn a_refund_is_followed_by_no_denial_from_before() {
 }
 
 #[test]
-fn only_the_very_ask_that_was_denied_is() {
+fn only_the_same_counter_request_is_denied_again() {
     let user = counter("user");
     let cache = denying(&user, 1_000);
     for other in [
@@ -133,7 +133,7 @@ fn only_the_very_ask_that_was_denied_is() {
 }
 
 #[test]
-fn what_rejects_nothing_or_takes_all_the_same_denies_nothing() {
+fn limits_that_reject_nothing_or_take_rejected_hits_are_not_cached() {
     let spec = LimitSpec { hits: 5, period_ms: 60_000, overdraft: true, ..LimitSpec::default() };
     let overdraft = Limit::new(&spec).unwrap();
     for (counter, status) in [
@@ -152,21 +152,21 @@ fn what_rejects_nothing_or_takes_all_the_same_denies_nothing() {
 }
 
 #[test]
-fn the_limits_beside_the_one_that_rejects_are_told_as_they_stood() {
+fn a_denial_reports_the_other_limits_as_they_were() {
     let counters = [counter("user"), counter("ip")];
     let cache = DenyCache::new(BOUNDS);
     learn(&cache, &counters, &[full(1_000), room(3)], SENT_US);
     let decision = cache.find_denial(&counters, SENT_US + 5_000).unwrap();
-    let beside = Status { reset_after_ms: 59_995, ..room(3) };
-    assert_eq!(decision.statuses[1], beside);
-    // Of one that nothing is known of, nothing is promised.
+    let other_limit = Status { reset_after_ms: 59_995, ..room(3) };
+    assert_eq!(decision.statuses[1], other_limit);
+    // A limit without an entry is reported with nothing remaining.
     let decision =
         cache.find_denial(&[counter("user"), counter("new ip")], SENT_US + 5_000).unwrap();
     assert_eq!(decision.statuses[1], Status { reset_after_ms: 0, ..room(0) });
 }
 
 #[test]
-fn the_bound_holds_and_what_is_old_goes_first() {
+fn the_bound_holds_and_the_oldest_entries_are_dropped_first() {
     let cache = DenyCache::new(BOUNDS);
     let names: Vec<String> = (0..20_000).map(|at| format!("user {at}")).collect();
     for name in &names {
@@ -177,7 +177,7 @@ fn the_bound_holds_and_what_is_old_goes_first() {
         shard.younger.len() + shard.elder.len()
     };
     let held: usize = cache.shards.iter().map(entries).sum();
-    // Each part has room for its share, rounded up, in two generations.
+    // Each shard has room for its share, rounded up, in two generations.
     assert!((500..=1_024).contains(&held), "{held}");
     assert!(cache.find_denial(&[counter(&names[19_999])], SENT_US).is_some());
     assert!(cache.find_denial(&[counter(&names[0])], SENT_US).is_none());

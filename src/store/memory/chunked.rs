@@ -19,8 +19,9 @@ impl<T> Default for Chunked<T> {
 }
 
 impl<T> Chunked<T> {
-    /// Items per chunk: for slots of 64 bytes just under 32 KiB, so that the allocator can align it
-    /// without taking the next size. The system provides only the pages that are written.
+    /// Items per chunk. With slots of 64 bytes a chunk is just under 32 KiB, so that the allocator
+    /// can align it without using the next size class. The operating system provides only the pages
+    /// that are written.
     const CHUNK: u32 = 511;
 
     /// Adds an item and returns its index.

@@ -1,7 +1,12 @@
-//! How many counters each group holds, and which group holds most: the one that evicts.
+//! The number of counters per group, and the largest group, which evictions take from.
 //!
-//! So the bound on keys is shared fairly: a group that is not the largest loses nothing, however
+//! This shares the bound on keys fairly: a group that is not the largest loses no counters, however
 //! many values of another limit arrive.
+//!
+//! An eviction does not compare all groups, of which there can be 16,384: it compares the largest
+//! one found so far with the next [`COMPARED_MAX`] and those that the request changed. If the
+//! result has less than an even share of the keys, a larger group exists, and all groups are
+//! searched.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicUsize, Ordering};
 
@@ -9,8 +14,9 @@ use smallvec::SmallVec;
 
 use crate::key::Group;
 
-/// Groups that a search for the largest compares, besides the largest so far. With more groups the
-/// searches take turns, and the answer can be late by as many evictions as there are turns.
+/// Groups that one search compares, besides the largest so far. With more groups, successive
+/// searches compare the next ones in turn, so a new largest group is found at the latest after
+/// (groups / 64) evictions.
 const COMPARED_MAX: usize = 64;
 
 /// Counters by group. All threads share it.
@@ -18,15 +24,15 @@ pub(super) struct Groups {
     counts: Box<[AtomicI32]>,
     /// Whether a group ever held a counter of this store.
     is_seen: Box<[AtomicBool]>,
-    /// Those that did, in the order in which they came. An entry that is not written yet is group 0.
+    /// The groups that did, in order of their first counter. Entries not written yet are group 0.
     seen: Box<[AtomicU16]>,
     seen_count: AtomicUsize,
-    /// The largest group that the last search found, and where the next one begins.
+    /// The largest group that the last search found, and the index at which the next one begins.
     largest: AtomicUsize,
     next: AtomicUsize,
 }
 
-/// What was added to groups and removed from them, and is not counted yet.
+/// Counters added to groups and removed from them that are not counted yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes(SmallVec<[(u16, i32); 2]>);
 
@@ -42,12 +48,12 @@ impl Changes {
         others.0.iter().for_each(|(group, change)| self.add(*group, *change));
     }
 
-    /// Counters added, less those removed.
+    /// The number of counters added, less those removed.
     pub(super) fn sum(&self) -> isize {
         self.0.iter().map(|(_, change)| *change as isize).sum()
     }
 
-    /// Whether there are any, even if they balance.
+    /// Whether there are any changes, even if they cancel out.
     pub(super) fn is_some(&self) -> bool {
         !self.0.is_empty()
     }
@@ -74,7 +80,7 @@ impl Groups {
         }
     }
 
-    /// Counts changes; called while the shards in which they happened are locked.
+    /// Counts changes. Their shards must be locked.
     pub(super) fn apply(&self, changes: &Changes) {
         for &(group, change) in changes.0.iter().filter(|(_, change)| *change != 0) {
             let index = usize::from(group);
@@ -87,7 +93,7 @@ impl Groups {
         }
     }
 
-    /// The group that holds most of `keys` counters, once `changes` are counted.
+    /// The group with the most of `keys` counters, as if `changes` were counted.
     pub(super) fn largest(&self, keys: usize, changes: &Changes) -> u16 {
         let seen = self.seen_count.load(Ordering::Relaxed).max(1);
         let group = |at: usize| usize::from(self.seen[at % seen].load(Ordering::Relaxed));
@@ -101,7 +107,7 @@ impl Groups {
         if count(&last) >= count(&largest) {
             largest = last;
         }
-        // Less than an even share: then there is a larger one.
+        // With less than an even share, it cannot be the largest.
         if usize::try_from(count(&largest)).unwrap_or(0).saturating_mul(seen) < keys {
             largest = (0..seen).map(group).max_by_key(count).unwrap_or(largest);
         }
@@ -119,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_are_not_counted_yet_decide_which_group_is_the_largest() {
+    fn uncounted_changes_decide_which_group_is_the_largest() {
         let groups = Groups::new();
         groups.apply(&changes(&[(1, 500), (2, 500)]));
         for group in [1, 2] {
@@ -129,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_stops_being_the_largest_is_left_alone_soon() {
+    fn a_group_that_is_no_longer_the_largest_soon_stops_evicting() {
         let groups = Groups::new();
         (1..10_000).for_each(|group| groups.apply(&changes(&[(group, 100)])));
         groups.apply(&changes(&[(7, 10_000), (9_000, 5_000)]));

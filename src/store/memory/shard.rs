@@ -1,5 +1,14 @@
-//! One shard: states by key, a queue by the moment at which they become idle, and eviction of what
-//! was least recently used.
+//! One shard: states by key, a queue by the moment at which they become idle, and eviction of the
+//! least recently used.
+//!
+//! A state is idle once it no longer affects a decision and [`GRACE_MS`] have passed. The queue is
+//! lazy. A state that is used again keeps its entry, which is queued again at its new moment when
+//! it comes to the front. A state that becomes idle earlier gets a second entry, and the old one is
+//! invalid: an entry is valid while its slot has the same queued moment. Invalid entries are
+//! dropped when they come to the front, or all at once when they outnumber the slots.
+//!
+//! Eviction samples a few slots of a group and takes the least recently used. Exact order would
+//! need a list that every use of a counter updates.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,75 +25,76 @@ use crate::key::Key;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Slots by the hash of their key.
+    /// Slot indexes by the hash of their key.
     table: HashTable<u32>,
     slots: Chunked<Slot>,
-    /// The group of each slot, or [`FREE`]: apart from the slots, so that a search for the slots of
-    /// a group reads 2 bytes for each that it skips.
+    /// The group of each slot, or [`FREE`]. Kept apart from the slots, so that a search for the
+    /// slots of a group reads 2 bytes for each slot that it skips.
     groups: Vec<u16>,
     free: Vec<u32>,
-    /// Its first entry is valid.
+    /// Entries by moment. The first one is always valid.
     queue: BinaryHeap<Reverse<Queued>>,
-    /// Grows by [`Times::TURN`] with each request that locks the shard, and wraps.
+    /// Logical time: grows by [`Times::TURN`] with each request that locks the shard, and wraps.
     turn: u32,
-    /// The slot at which the next eviction begins to look.
+    /// The slot at which the next eviction begins to search.
     hand: usize,
     changes: Changes,
 }
 
-/// How long a state is kept after the moment when it no longer matters: a counter that is used again
-/// in this time costs no insertion, and no rounding of clocks drops one that still matters.
+/// How long a state is kept after it no longer affects a decision. A counter that is used again in
+/// this time costs no insertion, and no rounding of clocks drops a state that still counts.
 pub(super) const GRACE_MS: u64 = 10_000;
 
-/// Stands for the group of a slot without a state.
+/// The group of a slot without a state.
 const FREE: u16 = u16::MAX;
 
-/// States of a group that are compared to evict the least recently used of them.
+/// States of a group that an eviction compares.
 const SAMPLES: usize = 8;
 
 /// Which states an eviction may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Victims {
-    /// Those that the latest request did not use.
+    /// States that the latest request did not use.
     Unused,
-    /// All.
+    /// All states.
     Any,
 }
 
-/// One line of the processor's cache.
+/// A state and its key, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
-    /// The key's name; its text is not kept.
+    /// The hash of the key. The key's text is not kept.
     hash: u128,
-    /// Fresh where the slot is free.
+    /// [`State::Fresh`] if the slot is free.
     state: State,
     times: Times,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
 
-/// When a state becomes idle, the moment of its valid entry in the queue, and when it was used:
+/// The moment at which a state becomes idle, the moment of its valid queue entry, and its last use:
 /// 48, 48 and 32 bits.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// The idle moment, below the upper 16 bits of the queued one.
+    /// The idle moment in the lower 48 bits, the upper 16 bits of the queued moment above it.
     idle: u64,
+    /// The lower 32 bits of the queued moment.
     queued: u32,
-    /// The turn of the last use, above 2 bits that count the uses after the first.
+    /// The turn of the last use; the lowest 2 bits count the uses after the first, up to 3.
     used: u32,
 }
 
-/// What the queue holds: a moment in 6 bytes and a slot in 3, biggest first, so that entries sort as
-/// their bytes do. An entry is valid while its slot names its moment.
+/// An entry of the queue: a moment in 6 bytes and a slot in 3, big-endian, so that entries sort as
+/// their bytes do. It is valid while its slot has the same queued moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Queued([u8; 9]);
 
 impl Queued {
-    /// The last moment, in the year 10889: a state that matters longer is due then.
+    /// The latest moment, in the year 10889. States that count longer are idle from then on.
     const MS_MAX: u64 = Times::NOT_QUEUED - 1;
 
-    /// Of a moment up to [`Queued::MS_MAX`]; a shard has room for 16 million states.
+    /// An entry for a moment up to [`Queued::MS_MAX`]. Slots are below 2^24: 16 million states.
     fn new(ms: u64, slot: u32) -> Self {
         let mut bytes = [0; 9];
         bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
@@ -104,14 +114,14 @@ impl Queued {
 }
 
 impl Times {
-    /// The queued moment of a slot without an entry; later than every other.
+    /// The queued moment of a slot without an entry. It is later than every other moment.
     const NOT_QUEUED: u64 = (1 << 48) - 1;
 
-    /// One turn: the bits below it count uses.
+    /// One turn. The bits below it count uses.
     const TURN: u32 = 1 << 2;
     const USES_MAX: u32 = Self::TURN - 1;
 
-    /// Of a state first used in `turn`, in a slot that the queue has an entry of at `queued_ms`.
+    /// The times of a state first used in `turn`, in a slot whose queue entry is at `queued_ms`.
     const fn new(idle_ms: u64, queued_ms: u64, turn: u32) -> Self {
         let mut times = Self { idle: 0, queued: 0, used: turn };
         times.set_idle_ms(idle_ms);
@@ -119,7 +129,7 @@ impl Times {
         times
     }
 
-    /// From when the state no longer matters, and the grace behind it; at most [`Queued::MS_MAX`].
+    /// The end of the grace period after the state stops counting; at most [`Queued::MS_MAX`].
     const fn idle_ms(self) -> u64 {
         self.idle & Self::NOT_QUEUED
     }
@@ -128,7 +138,7 @@ impl Times {
         self.idle = (self.idle & !Self::NOT_QUEUED) | ms;
     }
 
-    /// The moment of the slot's valid entry in the queue; never after the idle moment of a state.
+    /// The moment of the slot's valid queue entry. It is never after the idle moment of its state.
     const fn queued_ms(self) -> u64 {
         ((self.idle >> 48) << 32) | self.queued as u64
     }
@@ -151,8 +161,8 @@ impl Times {
         self.used = turn | (self.uses() + 1).min(Self::USES_MAX);
     }
 
-    /// Turns since the last use, halved for each use after the first, up to three: a value that
-    /// came back outlives eight times as many that never do.
+    /// Turns since the last use, halved for each of up to three uses after the first. So a value
+    /// that was used repeatedly is kept for eight times as many turns as one that was used once.
     const fn age(self, turn: u32) -> u32 {
         turn.wrapping_sub(self.turn()) >> self.uses()
     }
@@ -169,12 +179,12 @@ impl Shard {
         self.table.len()
     }
 
-    /// Begins the turn of a request.
+    /// Begins the turn of a request that has locked the shard.
     pub(super) const fn begin_turn(&mut self) {
         self.turn = self.turn.wrapping_add(Times::TURN);
     }
 
-    /// What was added and removed since changes were cleared.
+    /// Counters added and removed since the changes were cleared.
     pub(super) const fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -183,12 +193,12 @@ impl Shard {
         &mut self.changes
     }
 
-    /// A lower bound of the moments at which states become idle; the greatest number if there are none.
+    /// A lower bound of the moments at which states become idle; `u64::MAX` without states.
     pub(super) fn idle_from_ms(&self) -> u64 {
         self.queue.peek().map_or(u64::MAX, |Reverse(entry)| entry.ms())
     }
 
-    /// Where the counter stands; it stays there until it is removed.
+    /// The slot of a counter, which does not change until the counter is removed.
     pub(super) fn find(&self, key: &Key) -> Option<u32> {
         let hash = key.hash();
         self.table.find(lower(hash), |index| self.slots[*index].hash == hash).copied()
@@ -198,7 +208,7 @@ impl Shard {
         found.map_or(&State::Fresh, |index| &self.slots[index].state)
     }
 
-    /// Runs `apply`, which moves nothing, on the state of a counter.
+    /// Runs `apply`, which must not change the state, on the state of a counter.
     pub(super) fn read(
         &mut self,
         found: Option<u32>,
@@ -214,7 +224,7 @@ impl Shard {
         }
     }
 
-    /// Runs `apply` on the state of the ask's counter, and keeps what it leaves.
+    /// Runs `apply` on the state of a counter and stores the result.
     pub(super) fn update(
         &mut self,
         counter: &CounterRequest,
@@ -246,9 +256,9 @@ impl Shard {
         status
     }
 
-    /// Drops states that are due, looking at no more than `looks_max` entries.
-    pub(super) fn drop_due(&mut self, now_ms: u64, looks_max: usize) {
-        for _ in 0..looks_max {
+    /// Drops idle states. Examines `entries_max` queue entries at most.
+    pub(super) fn drop_due(&mut self, now_ms: u64, entries_max: usize) {
+        for _ in 0..entries_max {
             if self.idle_from_ms() > now_ms {
                 return;
             }
@@ -256,7 +266,8 @@ impl Shard {
         }
     }
 
-    /// Evicts the least recently used of the next few states of a group, and returns its idle moment.
+    /// Evicts the least recently used of the next [`SAMPLES`] states of a group. Returns its idle
+    /// moment.
     pub(super) fn evict(&mut self, group: u16, victims: Victims) -> Option<u64> {
         let (before, after) = self.groups.split_at(self.hand.min(self.groups.len()));
         let order = (before.len()..).zip(after).chain((0..).zip(before));
@@ -285,8 +296,7 @@ impl Shard {
         Some(idle_ms)
     }
 
-    /// Drops the first state of the queue if it is idle by `until_ms`; otherwise moves its entry to
-    /// where it belongs.
+    /// Drops the first state of the queue if it is idle by `until_ms`; otherwise queues it again.
     fn drop_first(&mut self, until_ms: u64) {
         let Some(Reverse(entry)) = self.queue.pop() else { return };
         let times = &mut self.slots[entry.slot()].times;
@@ -300,7 +310,7 @@ impl Shard {
         }
     }
 
-    /// Drops the first entries until one is valid and its slot has a state.
+    /// Drops the first entries of the queue until one is valid and its slot has a state.
     fn drop_invalid(&mut self) {
         while let Some(first) = self.queue.peek_mut() {
             let Reverse(entry) = *first;
@@ -319,8 +329,8 @@ impl Shard {
         let (hash, group) = (key.hash(), key.group().index());
         let index = if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index];
-            // A freed slot keeps its entry in the queue, which is right for its next state too,
-            // unless that is idle earlier.
+            // A freed slot keeps its queue entry, which is valid for its next state too, unless
+            // that state is idle earlier.
             let times = Times::new(idle_ms, slot.times.queued_ms(), self.turn);
             *slot = Slot { hash, state, times };
             self.groups[index as usize] = group;
@@ -360,7 +370,7 @@ impl Shard {
         self.compact_queue();
     }
 
-    /// Entries that are no longer valid must not outnumber the rest.
+    /// Drops all invalid entries if they are more than about half of the queue.
     fn compact_queue(&mut self) {
         if self.queue.len() > 2 * self.slots.len() as usize + 64 {
             let slots = (0..).zip(self.slots.iter());
@@ -372,13 +382,13 @@ impl Shard {
     }
 }
 
-/// When a state that is left now is idle, and the grace behind it.
+/// The idle moment of a state written now, including the grace period.
 fn idle_ms(counter: &CounterRequest, state: &State, now_ms: u64) -> u64 {
     (now_ms + counter.limit.keep_ms(state, now_ms) + GRACE_MS).min(Queued::MS_MAX)
 }
 
-/// What the table takes of a key's name.
-#[allow(clippy::cast_possible_truncation)] // that is what it is for
+/// The part of a key's hash that the table uses.
+#[allow(clippy::cast_possible_truncation)] // the lower half is meant
 const fn lower(hash: u128) -> u64 {
     hash as u64
 }
@@ -399,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_taken_and_given_back_leave_no_more_entries_than_states() {
+    fn taking_and_refunding_hits_does_not_grow_the_queue() {
         let mut shard = Shard::default();
         let other = CounterRequest { key: Key::of_bytes(&b"resident"[..]), ..counter(Mode::Take) };
         for counter in std::iter::once(&other)

@@ -1,7 +1,8 @@
-//! How to reach each server of a endpoints: the address, the credentials and the encryption together,
-//! as the client library takes them.
+//! Access to the servers: address, credentials and encryption, as configurations of the client
+//! library.
 //!
-//! A [`Config`] prints its password: never print one.
+//! Flags and URL are merged and checked at the start, so that a mistake fails there and not at the
+//! first connection. Never print a [`Config`]: its `Debug` output shows the password.
 
 use fred::types::RespVersion;
 use fred::types::config::{Config, Server as FredServer, ServerConfig, TlsConfig};
@@ -11,7 +12,7 @@ use super::credentials::{Credentials, Password, Secret};
 use super::tls::{TlsFiles, tls_config};
 use super::url::{Address, Endpoints, HostPort, Sentinel};
 
-/// What opens connections.
+/// The address, credentials and encryption of the servers.
 #[derive(Clone, Debug)]
 pub struct Access {
     address: Address,
@@ -19,11 +20,11 @@ pub struct Access {
 }
 
 impl Access {
-    /// Puts together what the flags say.
+    /// Merges the URL and the flags.
     ///
     /// # Errors
-    /// Credentials are given twice or by half, files cannot be read, or there are files for TLS and no
-    /// TLS; the message names the flags and the fix.
+    /// Credentials are given twice or incompletely, a file cannot be read, or files for TLS are
+    /// given without TLS. The message names the flags and the fix.
     pub fn new(
         address: Address,
         credentials: &Credentials,
@@ -41,13 +42,14 @@ impl Access {
         Ok(Self { address, tls: tls.map(Into::into) })
     }
 
-    /// The servers, and what they are to each other.
+    /// The servers and their topology.
     pub const fn endpoints(&self) -> &Endpoints {
         &self.address.endpoints
     }
 
-    /// How to reach one server alone: of a cluster any node, of sentinels the one that they named, else
-    /// one that the URL names. The client asks for the password before each connection.
+    /// The configuration of a connection to one server: any node of a cluster, the server that
+    /// sentinels named, or a server in the URL. The client reads the password before each
+    /// connection.
     pub fn config_of(&self, node: &HostPort) -> Config {
         let server = |server: &&super::url::Server| server.node == *node;
         let (credentials, database) = match self.endpoints() {
@@ -64,11 +66,12 @@ impl Access {
         with_provider(config, credentials)
     }
 
-    /// How to reach the server that sentinels name, by a client that follows it; `None` where there are
-    /// no sentinels. The password is read now: of sentinels the client cannot tell whom it asks for.
+    /// The configuration of a client that follows the server that sentinels name; `None` without
+    /// sentinels. The passwords are read now, because the client's callback does not reveal
+    /// whether it is for a sentinel or for the server.
     ///
     /// # Errors
-    /// The password's file cannot be read.
+    /// The file of the password cannot be read.
     pub fn sentinel_config(&self) -> Result<Option<Config>, String> {
         let Endpoints::Sentinel(sentinel) = self.endpoints() else { return Ok(None) };
         let Sentinel { sentinels, sentinel_credentials, service, credentials, database } = sentinel;
@@ -92,8 +95,8 @@ impl Access {
     }
 }
 
-/// To look a host up, the library writes a colon and the port behind it, which an IPv6 address stands
-/// only in brackets; to verify a certificate it wants the address without.
+/// The server in the library's terms. To resolve a host, the library appends a colon and the port,
+/// so an IPv6 address needs brackets; to verify a certificate, it needs the address without them.
 fn fred_server(node: &HostPort) -> FredServer {
     let HostPort { host, port } = node;
     if host.contains(':') {
@@ -110,7 +113,7 @@ fn with_provider(config: Config, credentials: Option<&Credentials>) -> Config {
 }
 
 fn with_credentials(address: Address, flags: &Credentials) -> Result<Address, String> {
-    // Without its password the client library would leave a user out, and be another one to Redis.
+    // Without a password the client library ignores the user and logs in as another one.
     const NO_PASSWORD: &str = "a user for --store has no password: set --store-password-file or \
         TIDEGATE_STORE_PASSWORD, or write USER:PASSWORD@ in the URL";
     if !flags.is_empty() && address.credentials().any(|one| !one.is_empty()) {
@@ -119,16 +122,16 @@ fn with_credentials(address: Address, flags: &Credentials) -> Result<Address, St
             .to_owned());
     }
     let address = if flags.is_empty() { address } else { address.with_credentials(flags) };
-    let half = |one: &Credentials| one.user.is_some() && one.password == Password::None;
-    if address.credentials().any(half) {
+    let is_incomplete = |one: &Credentials| one.user.is_some() && one.password == Password::None;
+    if address.credentials().any(is_incomplete) {
         return Err(NO_PASSWORD.to_owned());
     }
     if let Endpoints::Sentinel(sentinel) = &address.endpoints
-        && half(&sentinel.sentinel_credentials)
+        && is_incomplete(&sentinel.sentinel_credentials)
     {
         return Err("sentinelUsername in the URL of --store needs sentinelPassword".to_owned());
     }
-    // Asked again before each connection; a mistake shall show at the start.
+    // Read again before each connection, and also now, so that a mistake shows at the start.
     address.credentials().try_for_each(|one| one.read_password().map(drop))?;
     Ok(address)
 }
@@ -151,25 +154,25 @@ mod tests {
         server
     }
 
-    /// Whom the client says it is when it connects.
+    /// The user and password that the client logs in with.
     async fn login(config: &Config) -> (Option<String>, Option<String>) {
         let Some(provider) = &config.credential_provider else { return (None, None) };
         provider.fetch(None).await.unwrap()
     }
 
-    fn known(user: &str, password: &str) -> (Option<String>, Option<String>) {
+    fn user_password(user: &str, password: &str) -> (Option<String>, Option<String>) {
         (Some(user.to_owned()), Some(password.to_owned()))
     }
 
     #[tokio::test]
-    async fn a_config_is_of_one_server_with_its_credentials_and_database() {
+    async fn a_config_has_the_credentials_and_database_of_its_server() {
         let access = access("redis://u:p@a:1/3,redis://v:q@b:2,redis://c:3");
         let of = |host, port| access.config_of(&node(host, port));
         let (a, b, c) = (of("a", 1), of("b", 2), of("c", 3));
         assert_eq!((&*server(&b).host, server(&b).port, b.database), ("b", 2, None));
         assert_eq!((&*server(&a).host, a.database), ("a", Some(3)));
-        assert_eq!(login(&a).await, known("u", "p"));
-        assert_eq!(login(&b).await, known("v", "q"));
+        assert_eq!(login(&a).await, user_password("u", "p"));
+        assert_eq!(login(&b).await, user_password("v", "q"));
         assert_eq!(login(&c).await, (None, None));
         assert!(a.tls.is_none());
     }
@@ -179,11 +182,11 @@ mod tests {
         let access = access("redis-cluster://u:p@a:1");
         let config = access.config_of(&node("10.0.0.9", 7_000));
         assert_eq!((&*server(&config).host, server(&config).port), ("10.0.0.9", 7_000));
-        assert_eq!(login(&config).await, known("u", "p"));
+        assert_eq!(login(&config).await, user_password("u", "p"));
     }
 
     #[tokio::test]
-    async fn sentinels_are_asked_with_credentials_of_their_own() {
+    async fn sentinels_have_their_own_credentials() {
         let rest = "service=m&sentinelUsername=s&sentinelPassword=t";
         let access = access(&format!("redis-sentinel://u:p@a,b:5/2?{rest}"));
         let all = access.sentinel_config().unwrap().unwrap();
@@ -192,23 +195,23 @@ mod tests {
         };
         let hosts: Vec<_> = hosts.iter().map(|host| (&*host.host, host.port)).collect();
         assert_eq!((&hosts[..], &service_name[..]), (&[("a", 26_379), ("b", 5)][..], "m"));
-        assert_eq!((username.clone(), password.clone()), known("s", "t"));
+        assert_eq!((username.clone(), password.clone()), user_password("s", "t"));
         assert_eq!(
             (all.username.clone(), all.password.clone(), all.database),
             (Some("u".to_owned()), Some("p".to_owned()), Some(2),)
         );
         let named = access.config_of(&node("10.0.0.9", 6_379));
-        assert_eq!((login(&named).await, named.database), (known("u", "p"), Some(2)));
+        assert_eq!((login(&named).await, named.database), (user_password("u", "p"), Some(2)));
     }
 
     #[test]
-    fn only_sentinels_have_a_sentinels_config() {
+    fn only_sentinels_have_a_sentinel_config() {
         let access = access("redis-cluster://a");
         assert!(access.sentinel_config().unwrap().is_none());
     }
 
     #[test]
-    fn an_ipv6_address_is_looked_up_in_brackets_and_verified_without() {
+    fn an_ipv6_address_is_resolved_with_brackets_and_verified_without() {
         let config = access("redis://[::1]:7").config_of(&node("::1", 7));
         let server = server(&config);
         assert_eq!((&*server.host, server.tls_server_name.as_deref()), ("[::1]", Some("::1")));

@@ -1,4 +1,13 @@
-//! One connection to one Redis server. Each script run is sent once.
+//! One connection to one Redis server.
+//!
+//! The client library reconnects in the background. Each script run is sent once: the library must
+//! not repeat a command after a lost connection, because the first one may have taken hits.
+//!
+//! A server without the script answers NOSCRIPT. Then the script is loaded and run again. Of
+//! several runs that find it missing, one loads it and the others wait.
+//!
+//! A connection that stays silent is replaced, because a network that drops packets reports no
+//! error. So is one that leads to a replica; see [`Backoff`].
 
 use std::future::ready;
 use std::sync::Arc;
@@ -23,20 +32,21 @@ use super::fred_error::{run_error, store_error};
 use super::script::SCRIPT;
 use super::wire::Call;
 use crate::clock::uptime_us;
-use crate::store_error::{Code, StoreError};
+use crate::store_error::{Code, StoreError, readable};
 
-/// How often one run loads the script: another that loads it for both may fail.
+/// Loads of the script per run. Two, because a run that waits for another's load may see it fail.
 const LOADS_MAX: usize = 2;
 
 /// Commands that may wait for one connection.
 const BUFFER_MAX: usize = 100_000;
 
-/// How long a connection may owe an answer, where a run may not take longer, before it is given up for
-/// a new one: a network that swallows packets says nothing.
-const SILENCE_MAX: Duration = Duration::from_millis(300);
+/// The longest wait for an answer before a connection is replaced, unless the timeout of a run is
+/// longer. A network that drops packets reports no error.
+const UNRESPONSIVE_MAX: Duration = Duration::from_millis(300);
 
-/// At once at first, then ever more rarely, but often enough that a server that is back is found
-/// within a second; spread, so that replicas do not all come at the same moment.
+/// Reconnects at once, then with growing pauses, in milliseconds. They stay short enough that a
+/// server is found within a second of its return, and have jitter, so that replicas do not all
+/// reconnect at the same moment.
 const RECONNECT: ReconnectPolicy = ReconnectPolicy::Exponential {
     attempts: 0,
     max_attempts: 0,
@@ -46,21 +56,21 @@ const RECONNECT: ReconnectPolicy = ReconnectPolicy::Exponential {
     jitter: 10,
 };
 
-/// A client that talks to one server.
+/// A client of one server.
 pub(super) struct Connection {
     client: Client,
     script: Script,
-    /// Held by the one who loads the script.
+    /// Locked while a run loads the script.
     loading: Mutex<()>,
-    /// What one run may take.
+    /// The timeout of one run.
     timeout: Duration,
-    /// Keeps the connection.
+    /// The task that connects and reconnects.
     connecting: AbortHandle,
-    /// What went wrong last with the connection, or while there was to be one.
-    trouble: Arc<parking_lot::Mutex<Option<StoreError>>>,
-    /// Whether no connection is to be there any more.
+    /// The last error of the connection, or of an attempt to connect.
+    last_error: Arc<parking_lot::Mutex<Option<StoreError>>>,
+    /// Whether the connection was ended for good.
     ended: watch::Sender<bool>,
-    /// When a connection that leads to a replica is replaced.
+    /// Limits how often a connection that leads to a replica is replaced.
     reconnects: Arc<Backoff>,
 }
 
@@ -71,8 +81,8 @@ impl Connection {
         let client = builder(config, timeout)
             .build()
             .map_err(|error| format!("store: {}", error.details()))?;
-        let trouble = Arc::<parking_lot::Mutex<Option<StoreError>>>::default();
-        let last = Arc::clone(&trouble);
+        let last_error = Arc::<parking_lot::Mutex<Option<StoreError>>>::default();
+        let last = Arc::clone(&last_error);
         client.on_error(move |(error, _server)| {
             *last.lock() = Some(store_error(&error));
             ready(Ok(()))
@@ -84,7 +94,7 @@ impl Connection {
             loading: Mutex::new(()),
             timeout,
             connecting,
-            trouble,
+            last_error,
             ended: watch::Sender::new(false),
             reconnects: Arc::default(),
         })
@@ -94,69 +104,70 @@ impl Connection {
         let connected = timeout(deadline, self.client.wait_for_connect()).await;
         match connected {
             Ok(result) => result.map_err(|error| store_error(&error)),
-            Err(_) => Err(StoreError::Unavailable("no connection in time".into())),
+            Err(_) => Err(StoreError::Unavailable("not connected in time".into())),
         }
     }
 
-    /// Waits for a connection, however long, or until there is to be none.
+    /// Waits for a connection without a time limit, or until [`Connection::end`].
     pub(super) async fn ready(&self) {
         while !self.client.is_connected() {
             let mut ended = self.ended.subscribe();
             tokio::select! {
                 _ = ended.wait_for(|ended| *ended) => return,
-                // An error is of one attempt to connect; others follow.
+                // An error concerns one attempt to connect; others follow.
                 _ = self.client.wait_for_connect() => {}
             }
         }
     }
 
-    /// Replaces a connection that leads to a replica, unless that was done a short time ago: the host's
-    /// name is resolved and the sentinels are asked anew, and what they name must be a primary.
+    /// Replaces a connection that leads to a replica, unless that was done a short time ago. The
+    /// host name is resolved and the sentinels are queried again; the server that they name must be
+    /// a primary.
     pub(super) fn reconnect(&self) {
         if !self.client.is_connected() || !self.reconnects.begin(uptime_us()) {
             return;
         }
         let (client, reconnects) = (self.client.clone(), Arc::clone(&self.reconnects));
         tokio::spawn(async move {
-            // Answers come in order: after this one no run is under way, whose hits might be taken.
-            let _ = timeout(SILENCE_MAX, client.ping::<()>(None)).await;
-            // Ends once there is a connection, or is to be none any more.
+            // Answers come in order: after this one, no earlier run waits for its answer.
+            let _ = timeout(UNRESPONSIVE_MAX, client.ping::<()>(None)).await;
+            // Returns once there is a connection, or the client has ended.
             let _ = client.force_reconnection().await;
             reconnects.end();
         });
     }
 
-    /// The server decides: should it become a replica, it is left at once.
+    /// Notes that the server decides: if it becomes a replica, its connection is replaced at once.
     pub(super) fn reset_backoff(&self) {
         self.reconnects.reset();
     }
 
-    /// Ends the connection, and all attempts to have one.
+    /// Ends the connection and all attempts to connect.
     pub(super) fn end(&self) {
         self.connecting.abort();
         self.ended.send_replace(true);
     }
 
-    /// Why a request was not sent in time.
+    /// The error of a request that was not sent in time.
     pub(super) fn not_sent(&self) -> StoreError {
         if self.client.is_connected() {
             return StoreError::Unavailable("busy with earlier requests".to_owned());
         }
-        match self.trouble() {
-            // A password that is wrong, for example.
+        match self.last_error() {
+            // For example a wrong password.
             Some(error @ StoreError::Answered(_)) => error,
             Some(error) => StoreError::Unavailable(format!("not connected: {}", error.details())),
             None => StoreError::Unavailable("not connected".to_owned()),
         }
     }
 
-    /// Why there is no connection, if there is none.
-    pub(super) fn trouble(&self) -> Option<StoreError> {
-        if self.client.is_connected() { None } else { self.trouble.lock().clone() }
+    /// The last error, while there is no connection.
+    pub(super) fn last_error(&self) -> Option<StoreError> {
+        if self.client.is_connected() { None } else { self.last_error.lock().clone() }
     }
 
-    /// Runs the script, and loads it where the server does not have it.
-    /// `asking` tells a cluster's node that the slot's former server sent us.
+    /// Runs the script, and loads it if the server does not have it. `asking`: sends ASKING before
+    /// the run, because an ASK redirect led here.
     pub(super) async fn call_script(&self, call: Call, asking: bool) -> Result<Bytes, StoreError> {
         let run = async {
             let mut loads = 0;
@@ -174,46 +185,47 @@ impl Connection {
                 }
             }
         };
-        // fred's futures take many kilobytes. Whoever waits has a deadline of their own; a run that
-        // is never answered ends with its connection, which fred gives up.
+        // Boxed, because fred's futures take many kilobytes. There is no timeout here: requests
+        // have their own deadlines, and a run without an answer ends when fred closes the
+        // connection.
         Box::pin(run).await
     }
 
-    /// What the server does when its memory is full, if it has a bound that it could reach.
+    /// The server's eviction policy; `None` if its memory has no limit.
     pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
         let info = self.client.info::<String>(Some(InfoKind::Memory));
-        let info = Box::pin(self.in_time(info)).await?;
+        let info = Box::pin(self.with_timeout(info)).await?;
         let field = |name: &str| {
             let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned);
             info.lines().find_map(value)
         };
         let bounded = field("maxmemory").is_some_and(|bytes| bytes.trim() != "0");
-        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| policy.trim().to_owned()))
+        Ok(field("maxmemory_policy").filter(|_| bounded).map(|policy| readable(policy.trim())))
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        Box::pin(self.in_time(self.client.ping::<()>(None))).await
+        Box::pin(self.with_timeout(self.client.ping::<()>(None))).await
     }
 
     pub(super) async fn remove(&self, keys: &[&Vec<u8>]) -> Result<(), StoreError> {
         const KEYS_MAX: usize = 1_000;
-        for some in keys.chunks(KEYS_MAX) {
-            let some: Vec<Key> = some.iter().map(|key| key.as_slice().into()).collect();
-            self.client.del::<(), _>(some).await.map_err(|error| store_error(&error))?;
+        for chunk in keys.chunks(KEYS_MAX) {
+            let chunk: Vec<Key> = chunk.iter().map(|key| key.as_slice().into()).collect();
+            self.client.del::<(), _>(chunk).await.map_err(|error| store_error(&error))?;
         }
         Ok(())
     }
 
-    /// Asks Redis once a connection is there, both within the time that a decision has.
-    async fn in_time<T>(
+    /// Waits for a connection and an answer, both within the timeout of one decision.
+    async fn with_timeout<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, StoreError> {
-        let asked = async {
+        let answered = async {
             self.client.wait_for_connect().await?;
             answer.await
         };
-        match timeout(self.timeout, asked).await {
+        match timeout(self.timeout, answered).await {
             Ok(result) => result.map_err(|error| store_error(&error)),
             Err(_elapsed) if self.client.is_connected() => Err(StoreError::Timeout),
             Err(_elapsed) => Err(self.not_sent()),
@@ -225,7 +237,8 @@ impl Connection {
         self.client.evalsha(hash, call.keys, call.args).await
     }
 
-    /// ASKING and the script in one pipeline: what is between them would end the permission.
+    /// Sends ASKING and the script in one pipeline, because ASKING applies to the very next command
+    /// only.
     async fn evalsha_asking(&self, call: Call) -> Result<Bytes, Error> {
         let hash = self.script.sha1().clone();
         let pipeline = self.client.pipeline();
@@ -241,20 +254,20 @@ impl Connection {
         Ok(reply)
     }
 
-    /// Which nodes of a cluster serve which slots, as this node sees it.
+    /// The nodes of a cluster and their slots, as this node reports them.
     pub(super) async fn cluster_slots(&self) -> Result<Vec<SlotRange>, StoreError> {
         let slots = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
         let reply = self.client.custom::<Value, _>(slots, vec!["SLOTS"]);
-        let reply = Box::pin(self.in_time(reply)).await?;
+        let reply = Box::pin(self.with_timeout(reply)).await?;
         let unreadable = || StoreError::BadReply("CLUSTER SLOTS".to_owned());
         slot_ranges(&reply).ok_or_else(unreadable)
     }
 
-    /// Whether the server is a node of a cluster. HELLO says so to every user, whatever its permissions.
+    /// Whether the server is a node of a cluster. Uses HELLO, which needs no permission.
     pub(super) async fn is_in_cluster(&self) -> Result<bool, StoreError> {
         let hello = CustomCommand::new_static("HELLO", ClusterHash::Random, false);
         let reply = self.client.custom::<Value, _>(hello, Vec::<Value>::new());
-        let Value::Array(fields) = Box::pin(self.in_time(reply)).await? else {
+        let Value::Array(fields) = Box::pin(self.with_timeout(reply)).await? else {
             return Err(StoreError::BadReply("HELLO".to_owned()));
         };
         let is_text = |value: &Value, text: &str| value.as_str().is_some_and(|it| it == text);
@@ -272,7 +285,8 @@ impl Connection {
     }
 }
 
-/// Slots of one master: the first, the last, its host (empty: the node's own) and its port.
+/// A range of slots: the first, the last, the host of their node (empty: the reporting node's) and
+/// its port.
 pub(super) type SlotRange = (u16, u16, String, u16);
 
 fn slot_ranges(reply: &Value) -> Option<Vec<SlotRange>> {
@@ -298,7 +312,7 @@ fn builder(config: Config, timeout: Duration) -> Builder {
         connection.auto_client_setname = false;
         connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
         connection.unresponsive = UnresponsiveConfig {
-            max_timeout: Some(timeout.max(SILENCE_MAX)),
+            max_timeout: Some(timeout.max(UNRESPONSIVE_MAX)),
             interval: Duration::from_millis(100),
         };
     });

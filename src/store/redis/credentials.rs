@@ -1,4 +1,7 @@
-//! Who Tidegate is to Redis. Passwords are never printed, by whatever way.
+//! The user and password to log in to Redis with.
+//!
+//! Passwords are never printed: [`Secret`] formats as `***`, also with `Debug`. A password in a
+//! file is read again before each connection, so that it can be rotated without a restart.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,34 +16,34 @@ use crate::secret_file;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// Where a password comes from.
+/// The source of a password.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Password {
-    /// There is none.
+    /// No password.
     #[default]
     None,
-    /// This one.
+    /// This text.
     Text(Secret),
-    /// What the file holds at the moment of connecting, so that it can be changed.
+    /// The content of a file, read before each connection, so that it can be rotated.
     File(PathBuf),
 }
 
 /// A user and a password, or neither.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Credentials {
-    /// The user of Redis's ACL; without one it is `default`.
+    /// The ACL user of Redis; `None` is the user `default`.
     pub user: Option<String>,
     /// The password.
     pub password: Password,
 }
 
 impl Secret {
-    /// Keeps a text from being printed.
+    /// Wraps a text, so that it is not printed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for who sends it to the server.
+    /// The text itself, to send to the server.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -59,15 +62,15 @@ impl fmt::Display for Secret {
 }
 
 impl Credentials {
-    /// Whether there is neither.
+    /// Whether there is neither a user nor a password.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The password as it is now: a file is read at each call, without the line end that it ends with.
+    /// The current password. A file is read on each call, without one line end at its end.
     ///
     /// # Errors
-    /// The file cannot be read, or holds no password.
+    /// The file cannot be read, or has no password in it.
     pub fn read_password(&self) -> Result<Option<Secret>, String> {
         match &self.password {
             Password::None => Ok(None),
@@ -77,11 +80,11 @@ impl Credentials {
     }
 }
 
-/// fred asks before each connection: a client built once follows a file that changes.
+/// fred calls this before each connection, so a client follows a file that changes.
 #[async_trait]
 impl CredentialProvider for Credentials {
     async fn fetch(&self, _: Option<&Server>) -> Result<(Option<String>, Option<String>), Error> {
-        // A few bytes of a local file, once a connection: not worth a thread.
+        // Blocking is fine: it reads a few bytes of a local file, once per connection.
         let password = self.read_password().map_err(|error| Error::new(ErrorKind::Auth, error))?;
         Ok((self.user.clone(), password.map(|password| password.0)))
     }
@@ -90,7 +93,7 @@ impl CredentialProvider for Credentials {
 fn read_password(path: &Path) -> Result<Secret, String> {
     let wrong = |what: &str| format!("--store-password-file {}: {what}", path.display());
     let bytes = secret_file::read(path).map_err(|what| format!("--store-password-file {what}"))?;
-    // The error of the standard library would show where the text ends, no more; the bytes not.
+    // The error of the standard library is dropped: its `Debug` output would show the bytes.
     let text = String::from_utf8(bytes).ok().ok_or_else(|| wrong("is not UTF-8"))?;
     if text.is_empty() {
         return Err(wrong("is empty; write the password into it"));
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_at_each_call_and_one_line_end_left_off() {
+    fn a_file_is_read_on_each_call_without_one_line_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("password");
         for (text, password) in [
@@ -136,18 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_password_is_named_with_its_flag() {
+    fn an_error_names_the_file_and_its_flag() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("password");
-        let said = |bytes: &[u8]| {
+        let error_of = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             let error = of_file(&path).read_password().unwrap_err();
             let start = format!("--store-password-file {}: ", path.display());
             error.strip_prefix(&start).unwrap_or_else(|| panic!("{error}")).to_owned()
         };
-        assert_eq!(said(b"\n"), "is empty; write the password into it");
-        assert_eq!(said(b"hunter2\xff"), "is not UTF-8");
-        assert_eq!(said(&[b'x'; 4_097]), "is longer than 4096 bytes");
+        assert_eq!(error_of(b"\n"), "is empty; write the password into it");
+        assert_eq!(error_of(b"hunter2\xff"), "is not UTF-8");
+        assert_eq!(error_of(&[b'x'; 4_097]), "is longer than 4096 bytes");
         assert!(of_file(&folder.path().join("none")).read_password().is_err());
     }
 }

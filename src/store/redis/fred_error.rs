@@ -1,47 +1,48 @@
-//! What an error of fred means: the only place that decides whether a command was written.
+//! Converts errors of the client library fred, and decides whether a command was sent.
 //!
-//! fred tells error replies of the server and errors of its own by the same type, and does not say
-//! whether a command reached the socket. For a script run this decides whether hits may be taken, so
-//! the version of fred is pinned in `Cargo.toml`: the texts and kinds below are those of 10.1.0. An
-//! error in fred's words that is not listed counts as sent, because a hit that is counted twice is
-//! worse than one that is never counted.
+//! fred has one error type for error replies of the server and for its own errors, and does not say
+//! whether a command reached the socket. For a script run that decides whether hits may be taken.
+//! So the version of fred is pinned in `Cargo.toml`, and the texts and kinds below are those of
+//! 10.1.0. An error text of fred that is not listed counts as sent, because counting a hit twice is
+//! worse than never counting it.
 
 use fred::error::{Error, ErrorKind};
 
-use crate::store_error::{RedisError, StoreError};
+use crate::store_error::{RedisError, StoreError, readable};
 
-/// The errors of commands that fred never wrote to a connection. All other errors in its own words
-/// may follow a write: the connection broke, or its router ended.
+/// The error texts of commands that fred never wrote to a connection. All other errors of its own
+/// may follow a write: the connection broke, or its router task ended.
 const NOT_SENT: [&str; 3] =
     ["Failed to route command.", "Failed to send command to router.", "Client is not initialized."];
 
-/// The error of a script run. An `IO` error means that the run was sent, at least in part; a
-/// `Canceled` one that it was still queued.
+/// Converts the error of a script run. `IO` means that the run was sent, at least in part, and
+/// `Canceled` that it was still queued.
 pub(super) fn run_error(error: &Error) -> StoreError {
     let details = error.details();
-    let in_own_words = is_of_the_client(error) && !NOT_SENT.contains(&details);
-    if *error.kind() == ErrorKind::IO || in_own_words {
-        return StoreError::Lost(details.to_owned());
+    let may_be_sent = is_of_the_client(error) && !NOT_SENT.contains(&details);
+    if *error.kind() == ErrorKind::IO || may_be_sent {
+        return StoreError::Lost(readable(details));
     }
     if *error.kind() == ErrorKind::NotFound {
         // The reply is not a string of bytes.
-        return StoreError::BadReply(details.to_owned());
+        return StoreError::BadReply(readable(details));
     }
     store_error(error)
 }
 
-/// The error of anything but a script run, which took nothing.
+/// Converts the error of any other command. It took no hits.
 pub(super) fn store_error(error: &Error) -> StoreError {
-    let details = os_message(error.details()).to_owned();
+    let details = os_message(error.details());
+    let shown = || readable(details);
     match error.kind() {
-        _ if is_of_the_client(error) => StoreError::Unavailable(details),
+        _ if is_of_the_client(error) => StoreError::Unavailable(shown()),
         ErrorKind::Timeout => StoreError::Timeout,
         ErrorKind::IO
         | ErrorKind::Tls
         | ErrorKind::Canceled
         | ErrorKind::Backpressure
-        | ErrorKind::Routing => StoreError::Unavailable(details),
-        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(details),
+        | ErrorKind::Routing => StoreError::Unavailable(shown()),
+        ErrorKind::Parse | ErrorKind::Protocol => StoreError::BadReply(shown()),
         ErrorKind::Config
         | ErrorKind::Auth
         | ErrorKind::InvalidCommand
@@ -54,13 +55,13 @@ pub(super) fn store_error(error: &Error) -> StoreError {
     }
 }
 
-/// Whether the text is fred's. A text of Redis begins with a code in capitals, such as `ERR`.
+/// Whether the text is fred's. Error replies of Redis begin with a code in capitals, such as `ERR`.
 fn is_of_the_client(error: &Error) -> bool {
     let code = error.details().split(' ').next().unwrap_or_default();
     *error.kind() == ErrorKind::Unknown && code.contains(|c: char| c.is_ascii_lowercase())
 }
 
-/// The message inside an error of the operating system, which fred prints as Rust's `Debug`.
+/// The message of an operating system error, which fred formats with `Debug`.
 fn os_message(details: &str) -> &str {
     let message = ["message: \"", "error: \""].iter().find_map(|name| details.split_once(name));
     message.and_then(|(_, rest)| rest.rsplit_once('"')).map_or(details, |(message, _)| message)
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_of_the_operating_system_is_found() {
+    fn the_message_of_an_operating_system_error_is_extracted() {
         for (details, message) in [
             (
                 r#"Os { code: 111, kind: ConnectionRefused, message: "Connection refused" }"#,
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_anything_but_a_run_took_nothing() {
+    fn errors_of_other_commands_took_no_hits() {
         for (kind, details) in [
             (ErrorKind::IO, "Connection closed."),
             (ErrorKind::Unknown, "channel closed"),

@@ -1,15 +1,15 @@
-//! One server as one thread sees it: the requests on their way to it, the connection, and whether
-//! it is known to be down.
+//! One server, per thread: its queue, its connection, and whether it is known to be down.
 //!
-//! A server that let a request wait in vain is known to be down: requests do not wait for it any
-//! more, but fail at once. From then on a probe asks it for a decision ten times a second; the
-//! first answer, also a late one to an earlier run, says that it is back.
+//! A server that did not answer a request in time is marked down, and further requests fail at once
+//! instead of waiting for it. From then on, a probe requests a decision ten times per second. The
+//! first answer marks the server up again; so does a late answer to an earlier run.
 //!
-//! Where one request may be the cause of a run's error, and nothing was written, each request of the
-//! run is asked for again in a run of its own, all at once: a key that holds something else, a key
-//! that the user may not touch, a full server that still rejects, a slot that is half moved. Halving
-//! the run until the cause is found would be fewer runs where there is one cause, but round trip after
-//! round trip; and of a slot that is half moved most halves fail too, into about twice as many runs.
+//! If a single request of a run may have caused its error, and the run wrote nothing, each of its
+//! requests is sent again in its own run, all of them concurrently. Such causes are a key that
+//! holds something else, a key that the user has no permission for, a full server that still
+//! rejects, and a slot that is migrating. Rejected: halving the run until the cause is found. It
+//! needs fewer runs for a single cause, but several round trips in sequence; and while a slot
+//! migrates most halves fail too, which makes about twice as many runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection::Connection;
-use super::outage::Findings;
+use super::outage::ServerFlags;
 use super::probe::probe;
 use super::queue::{BatchKey, NewRequest, Queue, QueuedRequest};
 use super::shared::Shared;
@@ -34,63 +34,63 @@ use crate::store::context::DecideContext;
 use crate::store_error::{Code, StoreError};
 use crate::trace::Run;
 
-/// How often a server that is down is asked whether it is back.
+/// The pause between probes of a server that is down.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a probe may take: longer than a decision, for nobody waits.
-const PROBE_MAX: Duration = Duration::from_secs(1);
+/// The timeout of a probe. It may be longer than that of a decision, because no caller waits.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Probes among which there is one for each slot: a slot has every 16,384th of them.
+/// Probe numbers to try until one is in a given slot. On average every 16,384th number is.
 const PROBES_MAX: u32 = 200_000;
 
 /// One server.
 pub(super) struct Node {
     queue: Queue,
     connection: Connection,
-    /// What a decision may take.
+    /// The timeout of a decision.
     timeout_us: u64,
     down: AtomicBool,
-    /// What was the matter when it was found to be down last.
-    why: Mutex<Option<StoreError>>,
-    /// Whether nobody is to ask it any more.
+    /// The error for which it was last marked down.
+    down_reason: Mutex<Option<StoreError>>,
+    /// Whether it left the cluster, so that no more requests are sent to it.
     retired: AtomicBool,
-    /// A counter that the probe writes.
+    /// The counter request that the probe sends.
     probe: Mutex<CounterRequest>,
-    /// What any thread found out about it.
-    findings: Arc<Findings>,
+    /// The server's flags, shared with other threads.
+    flags: Arc<ServerFlags>,
     in_cluster: bool,
     shared: Arc<Shared>,
 }
 
-/// How a server is reached.
+/// The options of a node.
 pub(super) struct NodeOptions {
-    /// Names it among those that all threads ask.
+    /// The server's name, by which threads share its flags.
     pub(super) name: String,
     pub(super) connection: Connection,
     pub(super) queue: Queue,
-    /// What a decision may take.
+    /// The timeout of a decision.
     pub(super) timeout: Duration,
-    /// Whether it is asked as a node of a cluster, and not as a server by itself.
+    /// Whether it is used as a node of a cluster, and not as a single server.
     pub(super) in_cluster: bool,
 }
 
 impl Node {
-    /// A server, and what is written to see whether it decides.
+    /// A server, which is probed with the counter request `probe`.
     pub(super) fn new(options: NodeOptions, probe: CounterRequest, shared: Arc<Shared>) -> Self {
         let NodeOptions { name, connection, queue, timeout, in_cluster } = options;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (why, probe, findings) =
-            (Mutex::default(), Mutex::new(probe), shared.servers.findings(name));
+        let (down_reason, probe, flags) =
+            (Mutex::default(), Mutex::new(probe), shared.servers.flags(name));
         Self {
             queue,
             connection,
             timeout_us,
             down,
-            why,
+            down_reason,
             retired,
             probe,
-            findings,
+            flags,
             in_cluster,
             shared,
         }
@@ -100,18 +100,18 @@ impl Node {
         &self.connection
     }
 
-    /// Decides a request in the next run.
+    /// Decides a request in the next script run.
     pub(super) async fn enqueue(
         self: &Arc<Self>,
         batch_key: BatchKey,
         counters: Arc<Vec<CounterRequest>>,
         context: DecideContext,
     ) -> Result<Decision, StoreError> {
-        if self.findings.is_clustered() {
+        if self.flags.is_clustered() {
             return Err(StoreError::Clustered);
         }
         if self.is_down() || self.is_retired() {
-            return Err(self.known_down());
+            return Err(self.down_error());
         }
         let deadline_us = uptime_us() + self.timeout_us;
         let request = NewRequest { counters, context, deadline_us };
@@ -119,22 +119,22 @@ impl Node {
         if enqueued.run {
             tokio::spawn(Arc::clone(self).drain(batch_key));
         }
-        if let Some(alarm_us) = enqueued.alarm_us {
-            tokio::spawn(Arc::clone(self).watch(alarm_us));
+        if let Some(timer_us) = enqueued.timer_us {
+            tokio::spawn(Arc::clone(self).expire_requests(timer_us));
         }
-        let given_up = |_gone| Err(StoreError::Lost("the run was given up".to_owned()));
-        enqueued.answer.await.unwrap_or_else(given_up)
+        let abandoned = |_gone| Err(StoreError::Lost("the script run was abandoned".to_owned()));
+        enqueued.answer.await.unwrap_or_else(abandoned)
     }
 
-    /// Whether the server decides: it answers, has not refused the last decision that would have
-    /// written, and is what it is asked as.
+    /// Whether the server decides: it answers, it did not refuse the last decision that would have
+    /// written, and it is not a cluster node that `--store` names as a single server.
     pub(super) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.is_down() {
-            return Err(self.known_down());
+            return Err(self.down_error());
         }
-        let refused = self.findings.refuses();
+        let refused = self.flags.refuses();
         let ready = if refused {
-            self.probed(Duration::from_micros(self.timeout_us)).await
+            self.send_probe(Duration::from_micros(self.timeout_us)).await
         } else {
             self.connection.ping().await
         };
@@ -147,19 +147,19 @@ impl Node {
         self.check_topology().await
     }
 
-    /// Asks a server that is asked by itself whether it is one.
+    /// Checks that a server used as a single server is not a node of a cluster.
     pub(super) async fn check_topology(&self) -> Result<(), StoreError> {
         if self.in_cluster {
             return Ok(());
         }
-        // Where it does not say, what is known stays.
+        // If the check fails, the result of the last one is kept.
         if let Ok(is_clustered) = self.connection.is_in_cluster().await {
-            self.findings.set_clustered(is_clustered);
+            self.flags.set_clustered(is_clustered);
         }
-        if self.findings.is_clustered() { Err(StoreError::Clustered) } else { Ok(()) }
+        if self.flags.is_clustered() { Err(StoreError::Clustered) } else { Ok(()) }
     }
 
-    /// Decides requests in one run, now.
+    /// Decides requests in one script run, without queueing.
     pub(super) async fn run_now<'a, R>(
         &self,
         requests: R,
@@ -184,33 +184,33 @@ impl Node {
         let watch = Stopwatch::start();
         let reply = self.connection.call_script(call, asking).await;
         self.shared.metrics.evalsha_seconds.record(watch.elapsed());
-        let reply = reply.map_err(|error| self.noted(error))?;
+        let reply = reply.map_err(|error| self.record_error(error))?;
         let decisions: Vec<_> = wire::decisions(requests.clone(), &reply)?.collect();
-        // A full server rejects all the same: only what was taken shows that it writes again.
-        if self.findings.refuses() && any_taken(requests, &decisions) {
-            self.findings.set_refuses(false);
+        // A server whose memory is full still rejects. Only taken hits show that it writes again.
+        if self.flags.refuses() && any_taken(requests, &decisions) {
+            self.flags.set_refuses(false);
         }
         Ok(decisions)
     }
 
-    /// What a run's error says about the server is noted for all threads.
-    fn noted(&self, error: StoreError) -> StoreError {
+    /// Records for all threads what the error of a run shows about the server.
+    fn record_error(&self, error: StoreError) -> StoreError {
         if !self.in_cluster && error.is_of_a_cluster_node() {
-            self.findings.set_clustered(true);
+            self.flags.set_clustered(true);
             return StoreError::Clustered;
         }
         if error.is_of_a_replica() {
             self.connection.reconnect();
         }
         if error.is_refusal() {
-            self.findings.set_refuses(true);
+            self.flags.set_refuses(true);
         }
         error
     }
 
-    /// Of a cluster's node, that these slots are its own: the probe is to be in one of them, for
-    /// whatever is another's is refused by any node.
-    pub(super) fn has_slots(&self, is_own: impl Fn(u16) -> bool) {
+    /// Moves the probe of a cluster node to one of its own slots, because a node refuses keys of
+    /// other slots.
+    pub(super) fn probe_own_slot(&self, is_own: impl Fn(u16) -> bool) {
         let is_in_own = |probe: &CounterRequest| is_own(slot(probe.key.as_bytes()));
         let mut current = self.probe.lock();
         if !is_in_own(&current) {
@@ -233,49 +233,48 @@ impl Node {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection: the server is none of the cluster's any more.
+    /// Ends the connection of a server that left the cluster.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
         self.mark_up();
-        self.queue.give_up(|| Err(self.known_down()));
+        self.queue.answer_waiting(|| Err(self.down_error()));
         self.connection.end();
     }
 
-    /// The server is down, and why as far as is known.
-    fn known_down(&self) -> StoreError {
-        let why = self.connection.trouble().or_else(|| self.why.lock().clone());
+    /// The error of requests while the server is down, with the reason if it is known.
+    fn down_error(&self) -> StoreError {
+        let why = self.connection.last_error().or_else(|| self.down_reason.lock().clone());
         let why = why.map_or_else(String::new, |why| format!(": {}", why.details()));
         StoreError::Unavailable(format!("known to be down{why}"))
     }
 
-    /// Run after run, until nobody waits.
+    /// Sends run after run until no request waits.
     async fn drain(self: Arc<Self>, batch_key: BatchKey) {
-        // Those who wait meanwhile may be over: they are asked for once there is a connection.
         loop {
+            // Requests can expire while there is no connection, so the run is taken after this.
             self.connection.ready().await;
             let Some(run) = self.queue.next_run(batch_key) else { return };
             self.send(run, batch_key.asking).await;
         }
     }
 
-    /// Ends what is over, until nobody waits.
-    async fn watch(self: Arc<Self>, mut alarm_us: u64) {
+    /// Answers requests whose deadline has passed, until no request waits.
+    async fn expire_requests(self: Arc<Self>, mut timer_us: u64) {
         loop {
-            sleep(Duration::from_micros(alarm_us.saturating_sub(uptime_us()))).await;
+            sleep(Duration::from_micros(timer_us.saturating_sub(uptime_us()))).await;
             let late = |sent| if sent { StoreError::Timeout } else { self.connection.not_sent() };
             let expired = self.queue.expire(uptime_us(), late);
             if let Some(error) = expired.error {
                 self.mark_down(&error);
             }
             match expired.next_us {
-                Some(next_us) => alarm_us = next_us,
+                Some(next_us) => timer_us = next_us,
                 None => return,
             }
         }
     }
 
-    /// Sends a run, and where only some of its requests may be the cause of its error, each of them
-    /// alone.
+    /// Sends a run. If a single request may have caused its error, sends each of them alone.
     async fn send(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let decided = self.execute(&run, asking).await;
         match &decided {
@@ -286,7 +285,7 @@ impl Node {
         }
     }
 
-    /// Sends those requests of a run that still wait for an answer in runs of their own, all at once.
+    /// Sends each request of a run that still waits in its own run, all of them concurrently.
     async fn send_separately(self: &Arc<Self>, run: Vec<QueuedRequest>, asking: bool) {
         let mut runs = JoinSet::new();
         for waiting in self.queue.still_awaited(run) {
@@ -321,7 +320,7 @@ impl Node {
         }
     }
 
-    /// Answers the requests of a run, and notes what its outcome says about the server.
+    /// Answers the requests of a run, and marks the server up or down by the result.
     fn conclude(
         self: &Arc<Self>,
         run: &[QueuedRequest],
@@ -330,8 +329,8 @@ impl Node {
         match decided {
             Ok(decisions) => {
                 self.mark_up();
-                let both = run.iter().zip(decisions);
-                self.queue.answer(both.map(|(waiting, decision)| (waiting.id, Ok(decision))));
+                let pairs = run.iter().zip(decisions);
+                self.queue.answer(pairs.map(|(waiting, decision)| (waiting.id, Ok(decision))));
             }
             Err(error) => {
                 if error.is_of_the_server() {
@@ -342,46 +341,46 @@ impl Node {
         }
     }
 
-    /// Notes that the server is down: who waits to be sent waits no longer.
+    /// Marks the server down. Requests that wait to be sent fail at once.
     fn mark_down(self: &Arc<Self>, why: &StoreError) {
         if self.is_retired() || self.down.swap(true, Ordering::Relaxed) {
             return;
         }
-        *self.why.lock() = Some(why.clone());
-        self.shared.outages.begun(why, &self.shared.metrics);
-        self.queue.give_up(|| Err(self.known_down()));
-        tokio::spawn(Arc::clone(self).probe_until_back());
+        *self.down_reason.lock() = Some(why.clone());
+        self.shared.outages.begin(why, &self.shared.metrics);
+        self.queue.answer_waiting(|| Err(self.down_error()));
+        tokio::spawn(Arc::clone(self).probe_until_up());
     }
 
-    /// Notes that the server decides, or that nobody asks it any more.
+    /// Marks the server up: it decides, or it is no longer used.
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
             self.connection.reset_backoff();
-            self.shared.outages.ended(&self.shared.metrics);
+            self.shared.outages.end(&self.shared.metrics);
         }
     }
 
-    async fn probe_until_back(self: Arc<Self>) {
+    async fn probe_until_up(self: Arc<Self>) {
         while self.is_down() {
             sleep(PROBE_EVERY).await;
-            match self.probed(PROBE_MAX).await {
+            match self.send_probe(PROBE_TIMEOUT).await {
                 Err(error) if error.is_of_the_server() => {}
-                // It answers, and what it refuses may be the probe alone.
+                // It answers. It may refuse only the probe.
                 Ok(()) | Err(_) => self.mark_up(),
             }
         }
     }
 
-    /// Asks for a decision that writes.
-    async fn probed(&self, deadline: Duration) -> Result<(), StoreError> {
+    /// Requests a decision that writes.
+    async fn send_probe(&self, deadline: Duration) -> Result<(), StoreError> {
         let probe = [self.probe.lock().clone()];
-        let probed = async {
+        let run = async {
             self.connection.ready().await;
             self.run_now(std::iter::once(&probe[..]), None).await
         };
-        match timeout(deadline, Box::pin(probed)).await {
+        match timeout(deadline, Box::pin(run)).await {
             Ok(Ok(_decisions)) => Ok(()),
-            // The probe's slot is another node's by now: the map will say so, and the probe change.
+            // The probe's slot has moved to another node. The next map moves the probe as well.
             Ok(Err(error)) if error.code().is_some_and(Code::is_redirect) => Ok(()),
             Ok(Err(error)) => Err(error),
             Err(_elapsed) => Err(StoreError::Timeout),
@@ -389,17 +388,17 @@ impl Node {
     }
 }
 
-/// Whether any of the requests took hits.
+/// Whether any request took hits.
 fn any_taken<'a>(
     requests: impl Iterator<Item = &'a [CounterRequest]>,
     decisions: &[Decision],
 ) -> bool {
     let takes = |counter: &CounterRequest| counter.mode == Mode::Take && counter.hits > 0;
-    let mut both = requests.zip(decisions);
-    both.any(|(counters, decision)| decision.allowed && counters.iter().any(takes))
+    let mut pairs = requests.zip(decisions);
+    pairs.any(|(counters, decision)| decision.allowed && counters.iter().any(takes))
 }
 
-/// Whether a run writes before all is read: where one counter comes with two limits.
+/// Whether a run writes before it has read every state: if one counter has two limits in it.
 fn writes_midway(run: &[QueuedRequest]) -> bool {
     let mut limits = HashMap::new();
     let mut counters = run.iter().flat_map(|waiting| &*waiting.counters);
@@ -408,7 +407,7 @@ fn writes_midway(run: &[QueuedRequest]) -> bool {
     })
 }
 
-/// Makes a span of the run for each of its requests that is traced.
+/// Records a span of the run for each of its traced requests.
 fn trace(run: &[QueuedRequest], sent_us: u64, error: Option<&StoreError>) {
     for span in run.iter().filter_map(|waiting| waiting.context.span.as_ref()) {
         let took = Duration::from_micros(uptime_us().saturating_sub(sent_us));
@@ -418,9 +417,9 @@ fn trace(run: &[QueuedRequest], sent_us: u64, error: Option<&StoreError>) {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // What it knew of an outage goes with it.
+        // The end of its outage will not be noticed.
         if self.is_down() {
-            self.shared.outages.forgotten();
+            self.shared.outages.forget();
         }
     }
 }

@@ -1,16 +1,16 @@
-//! How a store in Redis is set up.
+//! The options of a Redis store.
 
 use std::time::Duration;
 
 use super::access::Access;
 
-/// How to reach Redis, and the bounds on what it is asked.
+/// The servers of a store, and its limits.
 #[derive(Clone)]
 pub struct Options {
-    /// The servers, and how to reach them.
+    /// The addresses, credentials and encryption of the servers.
     pub access: Access,
-    /// The time of one decision, from when it was requested.
+    /// The timeout of one decision, from when it was requested.
     pub timeout: Duration,
-    /// The most requests that one script run decides.
+    /// Requests per script run, at most.
     pub batch_max: usize,
 }

@@ -1,6 +1,11 @@
-//! Outages over all servers and threads: one line in the log when the first begins and one when the
-//! last has ended, however many requests met them. And what one thread found out about a server
-//! that all are to know.
+//! State about servers that all threads share: outages, and flags per server.
+//!
+//! Outages are counted over all servers and threads, so that the log gets one line when the first
+//! outage begins and one when the last has ended, however many requests fail in between. The metric
+//! `store_up` follows.
+//!
+//! The flags of a server are what one thread learned from an error reply and the others need to
+//! know: that the server refuses writes, or that it is a cluster node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,39 +16,39 @@ use parking_lot::Mutex;
 use crate::metrics::Metrics;
 use crate::store_error::StoreError;
 
-/// How many servers are known to be down, each counted by each thread that knows.
+/// The number of servers known to be down, counted once per thread that found out.
 #[derive(Debug, Default)]
 pub(super) struct Outages(Mutex<usize>);
 
-/// What all threads know of each server, by the servers' names.
+/// The flags of each server, by server name.
 #[derive(Debug, Default)]
-pub(super) struct Servers(Mutex<HashMap<String, Arc<Findings>>>);
+pub(super) struct Servers(Mutex<HashMap<String, Arc<ServerFlags>>>);
 
-/// What all threads know of one server.
+/// Flags of one server, shared by all threads.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    /// It refused a decision, and none has written since.
+pub(super) struct ServerFlags {
+    /// It refused a decision, and no decision has written since.
     refuses: AtomicBool,
-    /// It is a node of a cluster, and is asked as a server by itself.
+    /// It is a node of a cluster, but `--store` names it as a single server.
     is_clustered: AtomicBool,
 }
 
 impl Servers {
-    /// What is known of a server. Servers that no thread asks any more are forgotten.
-    pub(super) fn findings(&self, server: String) -> Arc<Findings> {
+    /// The flags of a server. Drops those of servers that no thread uses any more.
+    pub(super) fn flags(&self, server: String) -> Arc<ServerFlags> {
         let mut servers = self.0.lock();
-        servers.retain(|_, findings| Arc::strong_count(findings) > 1);
+        servers.retain(|_, flags| Arc::strong_count(flags) > 1);
         Arc::clone(servers.entry(server).or_default())
     }
 }
 
-impl Findings {
+impl ServerFlags {
     pub(super) fn refuses(&self) -> bool {
         self.refuses.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_refuses(&self, refuses: bool) {
-        // Written only when it changes: threads share it.
+        // Written only if it changes, because all threads share it.
         if refuses != self.refuses() {
             self.refuses.store(refuses, Ordering::Relaxed);
         }
@@ -63,7 +68,7 @@ impl Findings {
 }
 
 impl Outages {
-    pub(super) fn begun(&self, why: &StoreError, metrics: &Metrics) {
+    pub(super) fn begin(&self, why: &StoreError, metrics: &Metrics) {
         let mut count = self.0.lock();
         *count += 1;
         if *count == 1 {
@@ -72,7 +77,7 @@ impl Outages {
         }
     }
 
-    pub(super) fn ended(&self, metrics: &Metrics) {
+    pub(super) fn end(&self, metrics: &Metrics) {
         let mut count = self.0.lock();
         *count -= 1;
         if *count == 0 {
@@ -81,8 +86,8 @@ impl Outages {
         }
     }
 
-    /// One of which nothing more will be known: the server is let go, or the service is ending.
-    pub(super) fn forgotten(&self) {
+    /// Drops an outage whose end will not be noticed, because its node is dropped.
+    pub(super) fn forget(&self) {
         *self.0.lock() -= 1;
     }
 

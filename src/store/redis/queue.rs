@@ -1,14 +1,15 @@
-//! Requests on their way to Redis: what arrives while script runs are under way travels together
-//! in the next one.
+//! The queue of one server: batches waiting requests into script runs.
 //!
-//! Nothing waits for company: a request that finds no run under way is sent at once, together with
-//! those that the same turn of the runtime brings. A run is bounded by what it asks, so that none
-//! holds Redis for long, and the runs under way are few, so that under load each of them is large.
+//! Requests that arrive while script runs are under way are sent together in the next run. No
+//! request is delayed to fill a batch: if no run is under way, it is sent at once, together with
+//! those that arrive in the same iteration of the runtime. The cost of a run is bounded, so that
+//! none blocks Redis for long. At most [`RUNS_MAX`] runs are under way, so that under load each of
+//! them is large.
 //!
-//! Every request has a deadline, from when it was asked for, whether it waits here or its run is
-//! under way. One alarm rings for all: all have the same time, so that the first that came is the
-//! first to be over. An alarm for each would cost a system call where the thread has nothing else
-//! to do.
+//! Each request has a deadline, counted from its arrival, both while it waits here and while its
+//! run is under way. All requests have the same timeout, so the oldest expires first and one timer
+//! is enough for all. A timer per request would cost a system call each time the thread has nothing
+//! else to do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,60 +24,61 @@ use crate::decision::Decision;
 use crate::store::context::DecideContext;
 use crate::store_error::StoreError;
 
-/// Runs under way at once: while Redis works on one, the next is on the wire.
+/// Script runs under way at once, per batch key: while Redis executes one, the next is on the wire.
 const RUNS_MAX: usize = 2;
 
-/// What the asks of one run may cost together, as [`Limit::run_cost`](crate::limit::Limit::run_cost) has
-/// it, a request that alone costs more aside: those end at
-/// [`RUN_COST_MAX`](crate::limit::cost::RUN_COST_MAX). Under 0.5 ms of Redis for windows and buckets, measured.
+/// The cost of one run, at most: the sum of [`Limit::run_cost`](crate::limit::Limit::run_cost) over
+/// its counter requests. A request that costs more is sent alone; a request costs at most
+/// [`RUN_COST_MAX`](crate::algorithm::RUN_COST_MAX). For windows and buckets, 640 takes Redis
+/// less than 0.5 ms, measured.
 const COST_MAX: usize = 640;
 
-/// Which requests a run can hold together: those of one lane. A script of a cluster's node touches
-/// keys of one slot only, and has to say where it was asked for in the middle of a migration.
+/// The key of a batch: only requests with the same batch key can share a script run. In a cluster a
+/// script may use keys of one slot only, and a run for a slot that is migrating needs ASKING.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct BatchKey {
-    /// 0 where there is no cluster.
+    /// The cluster slot; 0 without a cluster.
     pub(super) slot: u16,
-    /// Whether the slot's former server sent the request here.
+    /// Whether an ASK redirect sent the request here, so that ASKING must precede the run.
     pub(super) asking: bool,
 }
 
-/// What comes of a request.
+/// The answer to a request.
 pub(super) type Answer = Result<Decision, StoreError>;
 
 /// A request to add to the queue.
 pub(super) struct NewRequest {
     pub(super) counters: Arc<Vec<CounterRequest>>,
     pub(super) context: DecideContext,
-    /// Microseconds of the process's clock, as [`uptime_us`](crate::clock::uptime_us).
+    /// On the clock of [`uptime_us`](crate::clock::uptime_us), in microseconds.
     pub(super) deadline_us: u64,
 }
 
 /// A request that waits to be sent.
 pub(super) struct QueuedRequest {
-    /// Its number.
+    /// Its number, in order of arrival.
     pub(super) id: u64,
     pub(super) counters: Arc<Vec<CounterRequest>>,
     pub(super) context: DecideContext,
 }
 
-/// The requests that wait, and how many runs are under way.
+/// The waiting requests, and the number of runs under way.
 pub(super) struct Queue {
     inner: Mutex<Inner>,
-    /// The most requests in one run.
+    /// Requests per run, at most.
     requests_max: usize,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Those with requests that wait or runs under way.
+    /// Batches with waiting requests or runs under way.
     batches: HashMap<BatchKey, PendingBatch, RandomState>,
-    /// The requests without an answer, by their numbers, and among them some that have one.
+    /// The unanswered requests in order of their numbers, with some answered ones between them.
     open: VecDeque<PendingReply>,
-    /// The number of the first of them.
+    /// The number of the first request in `open`.
     first_id: u64,
-    /// Whether somebody waits for the first deadline.
-    alarm: bool,
+    /// Whether a task waits for the first deadline.
+    has_timer: bool,
 }
 
 #[derive(Default)]
@@ -87,27 +89,27 @@ struct PendingBatch {
 
 struct PendingReply {
     deadline_us: u64,
-    /// Whether it is in a run: its hits may be taken.
+    /// Whether it is in a run, so that its hits may be taken.
     sent: bool,
-    /// Gone once it is answered.
+    /// `None` once it is answered.
     answer: Option<oneshot::Sender<Answer>>,
 }
 
-/// What a caller has to see to.
+/// A queued request, and the tasks that the caller must start for it.
 pub(super) struct Enqueued {
-    /// Few enough runs are under way: begin one.
+    /// Whether to start a run: fewer than [`RUNS_MAX`] are under way.
     pub(super) run: bool,
-    /// Nobody waits for deadlines: wait for this one.
-    pub(super) alarm_us: Option<u64>,
-    /// Where the answer comes.
+    /// The deadline to start the timer for, if no timer runs.
+    pub(super) timer_us: Option<u64>,
+    /// Receives the answer.
     pub(super) answer: oneshot::Receiver<Answer>,
 }
 
-/// What came of looking for requests that are over.
+/// The result of expiring requests.
 pub(super) struct Expired {
-    /// What the last of those got that were, if any was.
+    /// The error that the last expired request got; `None` if none expired.
     pub(super) error: Option<StoreError>,
-    /// The next deadline, if anybody waits.
+    /// The next deadline, if a request is left.
     pub(super) next_us: Option<u64>,
 }
 
@@ -116,7 +118,7 @@ impl Queue {
         Self { inner: Mutex::default(), requests_max }
     }
 
-    /// Adds a request. Its deadline must not be before those of earlier ones.
+    /// Adds a request. Its deadline must not be before those of earlier requests.
     pub(super) fn push(&self, batch_key: BatchKey, request: NewRequest) -> Enqueued {
         let NewRequest { counters, context, deadline_us } = request;
         let (sender, answer) = oneshot::channel();
@@ -127,13 +129,13 @@ impl Queue {
         pending.waiting.push_back(QueuedRequest { id, counters, context });
         let run = pending.runs < RUNS_MAX;
         pending.runs += usize::from(run);
-        let alarm_us = (!inner.alarm).then_some(deadline_us);
-        inner.alarm = true;
-        Enqueued { run, alarm_us, answer }
+        let timer_us = (!inner.has_timer).then_some(deadline_us);
+        inner.has_timer = true;
+        Enqueued { run, timer_us, answer }
     }
 
-    /// The requests of a lane's next run, in the order in which they came; where there are none,
-    /// the caller's run is over. Those that nobody waits for any more are dropped.
+    /// The requests of the next run for a batch key, in order of arrival. `None` if none wait; then
+    /// the caller's run has ended. Requests that their callers gave up are dropped.
     pub(super) fn next_run(&self, batch_key: BatchKey) -> Option<Vec<QueuedRequest>> {
         let inner = &mut *self.inner.lock();
         let pending = inner.batches.get_mut(&batch_key)?;
@@ -163,8 +165,8 @@ impl Queue {
         Some(run)
     }
 
-    /// The requests of a run that still need an answer, so that they may be sent once more: not those
-    /// whose deadline has passed or whose callers gave up.
+    /// The requests of a run that still need an answer, and may be sent again: those whose deadline
+    /// has not passed and whose callers have not given up.
     pub(super) fn still_awaited(&self, mut run: Vec<QueuedRequest>) -> Vec<QueuedRequest> {
         let inner = &mut *self.inner.lock();
         run.retain(|waiting| {
@@ -174,7 +176,7 @@ impl Queue {
         run
     }
 
-    /// Answers requests, unless they are over.
+    /// Answers requests that have no answer yet.
     pub(super) fn answer(&self, answers: impl Iterator<Item = (u64, Answer)>) {
         let mut inner = self.inner.lock();
         for (id, answer) in answers {
@@ -182,8 +184,8 @@ impl Queue {
         }
     }
 
-    /// Ends what is over at `now_us` with the error for what was sent or was not. What was dropped
-    /// is none: it says nothing of the server.
+    /// Answers the requests that expired by `now_us` with `error(sent)`. Requests whose callers
+    /// gave up are not counted as expired, because they show nothing about the server.
     pub(super) fn expire(&self, now_us: u64, error: impl Fn(bool) -> StoreError) -> Expired {
         let mut inner = self.inner.lock();
         let mut expired = Expired { error: None, next_us: None };
@@ -198,14 +200,14 @@ impl Queue {
             expired.error = Some(error.clone());
             inner.answer(id, || Err(error));
         }
-        inner.alarm = false;
+        inner.has_timer = false;
         expired
     }
 
-    /// Answers all that wait to be sent.
-    pub(super) fn give_up(&self, answer: impl Fn() -> Answer) {
+    /// Answers all requests that wait to be sent.
+    pub(super) fn answer_waiting(&self, answer: impl Fn() -> Answer) {
         let mut inner = self.inner.lock();
-        let all = inner.batches.values_mut().flat_map(|batch_key| batch_key.waiting.drain(..));
+        let all = inner.batches.values_mut().flat_map(|pending| pending.waiting.drain(..));
         for waiting in all.collect::<Vec<_>>() {
             inner.answer(waiting.id, &answer);
         }
@@ -216,7 +218,7 @@ impl Inner {
     fn answer(&mut self, id: u64, answer: impl FnOnce() -> Answer) {
         let open = open(&mut self.open, self.first_id, id);
         if let Some(sender) = open.and_then(|open| open.answer.take()) {
-            // Who waited may have given up.
+            // The caller may have given up.
             drop(sender.send(answer()));
         }
         self.drop_answered();
@@ -230,13 +232,13 @@ impl Inner {
     }
 }
 
-/// The request of a number, unless it and all before it have their answers.
+/// The request with this number; `None` if it and all earlier ones are answered.
 fn open(all: &mut VecDeque<PendingReply>, first_id: u64, id: u64) -> Option<&mut PendingReply> {
     all.get_mut(usize::try_from(id.checked_sub(first_id)?).ok()?)
 }
 
 impl PendingReply {
-    /// It, if somebody waits for its answer; else nobody is to get one.
+    /// This request, if its caller still waits. Otherwise it counts as answered.
     fn if_awaited(&mut self) -> Option<&mut Self> {
         self.answer = self.answer.take().filter(|answer| !answer.is_closed());
         self.answer.is_some().then_some(self)
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_in_vain_shows_that_the_server_is_late() {
+    fn an_expired_request_shows_that_the_server_is_late() {
         let queue = Queue::new(64);
         let sent = push(&queue);
         assert_eq!(queue.next_run(BatchKey::default()).unwrap().len(), 1);
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gave_up_before_a_run_came_shows_nothing() {
+    fn a_request_given_up_before_its_run_shows_nothing() {
         let queue = Queue::new(64);
         let (first, gone, last) = (push(&queue), push(&queue), push(&queue));
         drop(gone.answer);

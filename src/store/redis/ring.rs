@@ -1,42 +1,44 @@
-//! Which of several independent servers has a hash tag: consistent hashing.
+//! The consistent hash ring: maps hash tags to independent servers.
 //!
-//! Each server stands on a ring of 64-bit numbers at [`POINTS`] positions, `hash("HOST:PORT#i")` for i
-//! from 0, in decimal; a tag belongs to the server at the first position that is not below `hash(tag)`,
-//! or at the lowest position of all where there is none. Where two servers share a position, the name that
-//! comes first in the order of bytes has it. So the order in which servers are named means nothing, and
-//! one more server takes 1/n of the tags, from all the others alike.
+//! Each server has [`POINTS`] positions on a ring of 64-bit numbers: `hash("HOST:PORT#i")` for i
+//! from 0, in decimal. A tag belongs to the server at the first position that is not below
+//! `hash(tag)`, or at the lowest position if there is none. If two servers share a position, it
+//! belongs to the one whose name sorts first by bytes. So the order in which servers are named does
+//! not matter, and one more server takes 1/n of the tags, equally from all others.
 //!
-//! The hash is SipHash-2-4 with a key of zeros: it is specified with test vectors, libraries for it
-//! exist for most languages, its bits are even without mixing (FNV-1a's are not on short texts), it is
-//! made for short texts, and this program needs the crate anyway. Its key is public: who may choose values
-//! of `slot_by` can choose a server, as with any ring that others shall be able to compute.
+//! The hash is SipHash-2-4 with a key of zeros. It is specified with test vectors, most languages
+//! have a library for it, its bits are uniform without mixing (FNV-1a's are not on short texts), it
+//! is made for short texts, and this program needs the crate anyway. The key is public: a caller
+//! that can choose values of `slot_by` can choose a server, as with any ring that other programs
+//! can compute.
 //!
-//! 1,024 positions a server hold the fullest one below 1.15 times the mean: shares spread by one part in
-//! the root of the positions, 3 %, so that 15 % is beyond any 16 servers' luck. 160, as often seen, give 8 %.
+//! With 1,024 positions per server, the fullest server has less than 1.15 times the mean. Shares
+//! deviate by one part in the square root of the positions, 3 %, so 15 % is almost five of these,
+//! too rare for chance among 16 servers. With 160 positions, a common choice, they deviate by 8 %.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// Places on the ring for each server.
+/// Positions per server.
 pub const POINTS: u16 = 1_024;
 
-/// Servers by hash tags.
+/// A ring of servers.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    /// By position.
+    /// Sorted by position.
     points: Box<[Point]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Point {
     position: u64,
-    /// Where the server stands among the names that the ring was made of.
+    /// The index of the server's name among those that the ring was made of.
     server: usize,
 }
 
 impl Ring {
-    /// The ring of servers by their names, `HOST:PORT`. Without a name there is no ring.
+    /// The ring of servers with these names, `HOST:PORT`; `None` without names.
     pub fn new<N: AsRef<str>>(names: &[N]) -> Option<Self> {
         let points_of = |(server, name): (usize, &N)| {
             let name = name.as_ref().to_owned();
@@ -48,11 +50,11 @@ impl Ring {
         (!points.is_empty()).then(|| Self { points: points.into() })
     }
 
-    /// Which server has a tag: where it stands among the names that the ring was made of.
+    /// The server of a tag: the index of its name among those that the ring was made of.
     pub fn server_of(&self, tag: &[u8]) -> usize {
         let position = hash(tag);
         let at = self.points.partition_point(|point| point.position < position);
-        // Past the last position comes the first; there is one, for no ring is empty.
+        // The first position follows the last. There is one, because a ring is never empty.
         self.points[if at < self.points.len() { at } else { 0 }].server
     }
 }
@@ -68,7 +70,7 @@ fn hash(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The position of `HOST:PORT#i`, on either side of which tags change hands.
+    /// A ring of these positions and servers.
     fn ring(points: &[(u64, usize)]) -> Ring {
         let points =
             points.iter().map(|(position, server)| Point { position: *position, server: *server });
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_belongs_to_the_first_place_not_below_it_and_past_the_last_to_the_first() {
+    fn a_tag_belongs_to_the_first_position_not_below_it_and_wraps_around() {
         let edge = hash(b"edge");
         assert_eq!(ring(&[(0, 7), (edge, 1), (edge + 1, 2)]).server_of(b"edge"), 1);
         assert_eq!(ring(&[(0, 7), (edge - 1, 1), (edge + 1, 2)]).server_of(b"edge"), 2);
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_has_all_and_none_is_no_ring() {
+    fn one_server_has_all_tags_and_a_ring_needs_a_server() {
         assert!(Ring::new::<&str>(&[]).is_none());
         assert_eq!(Ring::new(&["redis:6379"]).unwrap().server_of(b"edge"), 0);
     }

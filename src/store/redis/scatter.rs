@@ -1,11 +1,13 @@
-//! Requests whose counters are on several servers.
+//! Scatters a request whose counters are on several servers, and gathers the answers.
 //!
-//! No script sees them all, so each server decides over its own, at once, and what some took is
-//! given back where others reject: exactly that. What a request gives back itself waits until it is
-//! known to pass. The promise is weaker than that of one script: until hits are given back, others
-//! can see those of a request that is rejected, and may be rejected for them. Nothing is lost or
-//! invented unless a server fails in between; then hits may stay taken of a request that was
-//! rejected, never the other way round.
+//! No script can use all its counters, so each server decides over its own, all of them
+//! concurrently. If one rejects, the hits that the others took are refunded exactly: an undo.
+//! Refunds in the request itself are sent last, once it is known whether the request passes.
+//!
+//! The guarantee is weaker than that of one script. Until the undo, other requests can see the hits
+//! of a rejected request, and may be rejected because of them. Hits are neither lost nor invented
+//! unless a server fails in between. Then hits of a rejected request may stay taken; hits of an
+//! allowed request are never missing.
 
 use std::sync::Arc;
 
@@ -19,16 +21,16 @@ use crate::decision::{Enforcement, Status};
 use crate::store::context::DecideContext;
 use crate::store_error::StoreError;
 
-/// The asks of a request that one server decides together.
+/// The counter requests of a request that one server decides together.
 pub(super) struct ShardRequest {
     pub(super) target: Target,
     pub(super) counters: Arc<Vec<CounterRequest>>,
-    /// Where in the request each stands.
+    /// The index of each counter request in the whole request.
     pub(super) positions: Vec<usize>,
 }
 
-/// Decides all parts, and gives back what a rejected request took. To be run to its end, whoever
-/// waits for it.
+/// Decides over all shards, and undoes the hits of a rejected request. The future must not be
+/// dropped before it completes, even if the caller gives up.
 pub(super) async fn scatter(
     shards: Vec<ShardRequest>,
     context: DecideContext,
@@ -37,8 +39,8 @@ pub(super) async fn scatter(
     let (shards, refunds) = split_refunds(shards);
     let decided = dispatch_all(shards.iter().map(ShardRequest::request), &context).await;
     let outcome = outcome(&shards, &decided, &refunds);
-    // A replay's clock stands still.
-    let late_us = |shard: &ShardRequest| match context.at_ms {
+    // The clock of a replay does not advance.
+    let undo_after_us = |shard: &ShardRequest| match context.at_ms {
         Some(_) => 0,
         None => uptime_us() - start_us + shard.target.timeout_us(),
     };
@@ -46,7 +48,7 @@ pub(super) async fn scatter(
         .iter()
         .zip(&decided)
         .filter_map(|(shard, decision)| {
-            undo(shard, &decision.as_ref().ok()?.statuses, outcome, late_us(shard))
+            undo(shard, &decision.as_ref().ok()?.statuses, outcome, undo_after_us(shard))
         })
         .collect();
     let undos_count = undos.len();
@@ -64,12 +66,12 @@ pub(super) async fn scatter(
         shards.iter().chain(&corrections[undos_count..]).map(|shard| shard.counters.len()).sum();
     let mut statuses = vec![Status::UNKNOWN; count];
     merge(&mut statuses, shards.iter().zip(decided), |_, status| status);
-    // An undo that fails leaves hits taken: the rejection stands all the same.
+    // If an undo fails, its hits stay taken, and the request is rejected nevertheless.
     merge(&mut statuses, corrections.iter().zip(corrected), |before, after| {
         let Status { remaining, reset_after_ms, .. } = after;
         Status { remaining, reset_after_ms, ..before }
     });
-    // The wait that was told of debt is too long where the debt was given back.
+    // A wait that was reported before its debt was undone is too long, so it is read again.
     let is_rejected = |at: usize| !statuses[at].within_limit;
     let peeks = corrections[..undos_count].iter().filter_map(|undo| undo.peeks_at(is_rejected));
     let peeks: Vec<ShardRequest> = peeks.collect();
@@ -84,7 +86,7 @@ pub(super) async fn scatter(
     Ok(Decision { allowed: outcome.allowed(), source: Source::Store, statuses })
 }
 
-/// What comes of all parts together.
+/// The outcome of the request over all shards.
 fn outcome(
     shards: &[ShardRequest],
     decided: &[Result<Decision, StoreError>],
@@ -97,7 +99,7 @@ fn outcome(
             Err(_) => outcome.fail(),
         }
     }
-    // They always fit, and count among the quotas.
+    // Refunds always fit. They are counted, because they can be in quota groups.
     refunds
         .iter()
         .flat_map(|shard| &*shard.counters)
@@ -105,7 +107,7 @@ fn outcome(
     outcome
 }
 
-/// Puts what parts were answered in its place: of the status there, and the one that came.
+/// Writes `join(old, new)` to each status that a shard's decision answers.
 fn merge<'a>(
     statuses: &mut [Status],
     answers: impl Iterator<Item = (&'a ShardRequest, Result<Decision, StoreError>)>,
@@ -119,21 +121,22 @@ fn merge<'a>(
     }
 }
 
-/// What is tested first, and what is given back after it.
+/// Splits shard requests into those to test first, and the refunds to send after them.
 fn split_refunds(shards: Vec<ShardRequest>) -> (Vec<ShardRequest>, Vec<ShardRequest>) {
     let is_refund = |counter: &CounterRequest| counter.mode == Mode::Refund;
     if !shards.iter().any(|shard| shard.counters.iter().any(is_refund)) {
         return (shards, Vec::new());
     }
-    let only = |refunds: bool| {
-        let some =
-            shards.iter().filter_map(|shard| shard.only(|counter| is_refund(counter) == refunds));
-        some.collect()
+    let filter = |refunds: bool| {
+        let filtered =
+            shards.iter().filter_map(|shard| shard.filter(|counter| is_refund(counter) == refunds));
+        filtered.collect()
     };
-    (only(false), only(true))
+    (filter(false), filter(true))
 }
 
-/// Why there is no decision, if a part has none: where hits may be moved, an error that says so.
+/// The error of the request, if a shard could not decide. If hits may have been taken or refunded,
+/// the error says so.
 fn failure(
     decided: &[Result<Decision, StoreError>],
     undone: &[Result<Decision, StoreError>],
@@ -143,42 +146,49 @@ fn failure(
     let errors_of = |all: &[Result<Decision, StoreError>]| {
         all.iter().filter_map(|decision| decision.clone().err()).collect::<Vec<_>>()
     };
-    let (errors, kept, not_refunded) = (errors_of(decided), errors_of(undone), errors_of(refunded));
-    let lost = |why: &StoreError| StoreError::Lost(format!("{why}; hits stay moved elsewhere"));
+    let (errors, not_undone, not_refunded) =
+        (errors_of(decided), errors_of(undone), errors_of(refunded));
+    let lost = |why: &StoreError| {
+        StoreError::Lost(format!("{why}; hits stay taken or refunded on other servers"))
+    };
     if let Some(first) = errors.first() {
         let uncertain = errors.iter().find(|error| error.may_have_taken());
         return Some(match uncertain {
             Some(error) => error.clone(),
-            None if kept.is_empty() => first.clone(),
+            None if not_undone.is_empty() => first.clone(),
             None => lost(first),
         });
     }
-    // How a rejected request's refunds would stand is no part of the decision.
+    // The refunds of a rejected request are not part of the decision.
     let first = not_refunded.first().filter(|_| outcome.allowed())?;
     let is_all = decided.is_empty() && not_refunded.len() == refunded.len();
     Some(if is_all { first.clone() } else { lost(first) })
 }
 
 impl ShardRequest {
-    /// Some of the asks, if there are any.
-    fn only(&self, wanted: impl Fn(&CounterRequest) -> bool) -> Option<Self> {
-        let both = self.counters.iter().zip(&self.positions).filter(|(counter, _)| wanted(counter));
-        self.further(both.map(|(counter, at)| (counter.clone(), *at)))
+    /// The counter requests for which `wanted` holds; `None` if there are none.
+    fn filter(&self, wanted: impl Fn(&CounterRequest) -> bool) -> Option<Self> {
+        let pairs =
+            self.counters.iter().zip(&self.positions).filter(|(counter, _)| wanted(counter));
+        self.with_counters(pairs.map(|(counter, at)| (counter.clone(), *at)))
     }
 
-    /// What else its server is asked, if that is anything.
-    fn further(&self, counters: impl Iterator<Item = (CounterRequest, usize)>) -> Option<Self> {
+    /// These counter requests to the same server; `None` if there are none.
+    fn with_counters(
+        &self,
+        counters: impl Iterator<Item = (CounterRequest, usize)>,
+    ) -> Option<Self> {
         let (counters, positions): (Vec<CounterRequest>, Vec<usize>) = counters.unzip();
         let target = self.target.clone();
         (!counters.is_empty()).then(|| Self { target, counters: Arc::new(counters), positions })
     }
 
-    /// Refunds as the request's outcome has them: what is not given back is only looked at.
+    /// The refunds by the request's outcome: those that it does not make become peeks.
     fn into_decided(self, outcome: Outcome) -> Self {
-        let is_kept = |counter: &CounterRequest| counter.hits > 0 && !outcome.moves(counter, true);
-        // One of 0 hits stays a refund: a read of a full counter would reject the others here.
+        let is_void = |counter: &CounterRequest| counter.hits > 0 && !outcome.moves(counter, true);
+        // A refund of 0 hits stays a refund: a peek of a full counter would reject the others here.
         let mode =
-            |counter: &CounterRequest| if is_kept(counter) { Mode::Peek } else { Mode::Refund };
+            |counter: &CounterRequest| if is_void(counter) { Mode::Peek } else { Mode::Refund };
         let counters = self
             .counters
             .iter()
@@ -186,21 +196,21 @@ impl ShardRequest {
         Self { counters: Arc::new(counters.collect()), ..self }
     }
 
-    /// Reads of the asks at some positions, if there are any.
+    /// Peeks of the counters at the positions for which `wanted` holds; `None` if there are none.
     fn peeks_at(&self, wanted: impl Fn(usize) -> bool) -> Option<Self> {
-        let both = self.counters.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
-        self.further(
-            both.map(|(counter, at)| (CounterRequest { mode: Mode::Peek, ..counter.clone() }, *at)),
-        )
+        let pairs = self.counters.iter().zip(&self.positions).filter(|(_, at)| wanted(**at));
+        let peek =
+            |counter: &CounterRequest| CounterRequest { mode: Mode::Peek, ..counter.clone() };
+        self.with_counters(pairs.map(|(counter, at)| (peek(counter), *at)))
     }
 
     fn request(&self) -> (Target, Arc<Vec<CounterRequest>>) {
-        (self.target.clone(), self.sent())
+        (self.target.clone(), self.counters_to_send())
     }
 
-    /// What its server is asked: quotas reject together with those of other parts, so that none
-    /// does there.
-    fn sent(&self) -> Arc<Vec<CounterRequest>> {
+    /// The counter requests as they are sent to the server. Quotas are sent as shadow limits,
+    /// because they reject only together with those of the other shards.
+    fn counters_to_send(&self) -> Arc<Vec<CounterRequest>> {
         let is_quota = |counter: &CounterRequest| counter.enforcement == Enforcement::Quota;
         if !self.counters.iter().any(is_quota) {
             return Arc::clone(&self.counters);
@@ -212,35 +222,36 @@ impl ShardRequest {
         Arc::new(
             self.counters
                 .iter()
-                .map(|a| CounterRequest { enforcement: enforcement(a), ..a.clone() })
+                .map(|own| CounterRequest { enforcement: enforcement(own), ..own.clone() })
                 .collect(),
         )
     }
 }
 
-/// What gives back what a part took and the whole request does not, at most `late_us` after it.
+/// The refunds of hits that a shard took and that the whole request does not take. They are made at
+/// most `after_us` after the hits were taken.
 fn undo(
     shard: &ShardRequest,
     statuses: &[Status],
     whole: Outcome,
-    late_us: u64,
+    after_us: u64,
 ) -> Option<ShardRequest> {
-    let own = Outcome::of(&shard.sent(), statuses);
-    let both = shard.counters.iter().zip(statuses).zip(&shard.positions);
-    let undone = both
+    let own = Outcome::of(&shard.counters_to_send(), statuses);
+    let triples = shard.counters.iter().zip(statuses).zip(&shard.positions);
+    let undone = triples
         .filter(|((counter, status), _)| {
             own.moves(counter, status.within_limit) && !whole.moves(counter, status.within_limit)
         })
-        // In the next window it would give back what others took there.
+        // In the next window it would refund hits of other requests.
         .filter(|((counter, status), _)| {
             let ends_us = status.reset_after_ms.saturating_mul(1_000);
-            !counter.limit.ends_with_window() || ends_us > late_us
+            !counter.limit.ends_with_window() || ends_us > after_us
         })
         .map(|((counter, _), at)| (CounterRequest { mode: Mode::Refund, ..counter.clone() }, *at));
-    shard.further(undone)
+    shard.with_counters(undone)
 }
 
-/// Asks servers at once; the decisions are in the requests' order.
+/// Sends requests concurrently. The decisions are in the order of the requests.
 pub(super) async fn dispatch_all(
     requests: impl Iterator<Item = (Target, Arc<Vec<CounterRequest>>)>,
     context: &DecideContext,
@@ -251,7 +262,7 @@ pub(super) async fn dispatch_all(
         running.spawn(async move { (at, target.dispatch(counters, context).await) });
     }
     let mut decisions: Vec<_> = (0..running.len())
-        .map(|_| Err(StoreError::Lost("the run was given up".to_owned())))
+        .map(|_| Err(StoreError::Lost("the script run was abandoned".to_owned())))
         .collect();
     while let Some(joined) = running.join_next().await {
         if let Ok((at, decision)) = joined {
@@ -266,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_so_where_any_hits_may_be_taken() {
+    fn an_error_says_whether_hits_may_be_taken() {
         let took = || Ok(Decision::without_limits());
         let down = || Err(StoreError::Unavailable("down".to_owned()));
         let late = || Err(StoreError::Timeout);
@@ -276,7 +287,7 @@ mod tests {
             failure(decided, undone, &[], rejected).map(|error| error.kind())
         };
         assert_eq!(of(&[took(), took()], &[]), None);
-        // A rejected request, whose undo failed.
+        // A rejected request whose undo failed.
         assert_eq!(of(&[took(), took()], &[down()]), None);
         assert_eq!(of(&[took(), down()], &[took()]), Some("unavailable"));
         assert_eq!(of(&[took(), down()], &[down()]), Some("lost"));
@@ -286,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_that_fails_is_an_error_of_a_request_that_passes() {
+    fn a_failed_refund_fails_a_request_that_passes() {
         let done = || Ok(Decision::without_limits());
         let down = || Err(StoreError::Unavailable("down".to_owned()));
         let of = |decided: &[_], refunded: &[_], outcome| {

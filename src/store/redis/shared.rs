@@ -1,4 +1,7 @@
 //! The state that the Redis stores of all threads share.
+//!
+//! Each thread has its own [`RedisStore`](super::RedisStore) with its own connections. An outage
+//! concerns all of them, so it is logged once and counted in one metric.
 
 use super::outage::{Outages, Servers};
 use crate::metrics::Metrics;

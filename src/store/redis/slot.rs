@@ -1,11 +1,12 @@
-//! Which slot of a Redis Cluster a key lies in: CRC16 of its hash tag, modulo 16,384.
+//! The slot of a key in a Redis Cluster: CRC16 of its hash tag, modulo 16,384.
 //!
-//! By the [cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/):
-//! the CRC16 of XMODEM (polynomial 0x1021, start 0, no reflection, no final XOR); what is hashed is the
-//! text between the first `{` and the first `}` after it, or the whole key where that is empty or not
-//! there.
+//! From the [cluster
+//! specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/): the
+//! CRC16 is that of XMODEM (polynomial 0x1021, start 0, no reflection, no final XOR). The hash tag
+//! is the text between the first `{` and the first `}` after it. If there is none, or if it is
+//! empty, the whole key is hashed.
 
-/// How many slots a cluster has.
+/// The number of slots in a cluster.
 pub const SLOTS: u16 = 16_384;
 
 /// The slot of a key, below [`SLOTS`].
@@ -13,7 +14,7 @@ pub fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-/// What is hashed of a key: its hash tag, or all of it where it has none.
+/// The part of a key that is hashed: its hash tag, or the whole key if it has none.
 pub fn tag(key: &[u8]) -> &[u8] {
     tag_in(key).unwrap_or(key)
 }
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_stands_between_the_first_brace_and_the_first_that_closes_it() {
+    fn the_tag_is_between_the_first_opening_brace_and_the_next_closing_one() {
         for (key, expected) in [
             ("tg:{edge}:user_id=42:fixed:1m", "edge"),
             ("tg:{edge,tenant=acme}:x", "edge,tenant=acme"),

@@ -1,4 +1,7 @@
-//! Encryption on the way to Redis: whom to trust, and who we are.
+//! TLS to Redis: the authorities to trust, and the client certificate.
+//!
+//! [`crate::tls`] reads the files and builds the configuration. This module only names the flags in
+//! its errors.
 
 use fred::types::config::TlsConnector;
 
@@ -12,11 +15,11 @@ const FLAGS: Flags = Flags {
     peer: "Redis",
 };
 
-/// What connections are encrypted with: TLS 1.2 or 1.3, and servers are verified always.
+/// The TLS configuration of connections: TLS 1.2 or 1.3, always with verification of the server.
 ///
 /// # Errors
-/// A file cannot be read or holds no such thing, or the machine has no authorities; the message names
-/// the flag and never shows a key.
+/// A file cannot be read or does not have what it should, or the machine has no authorities. The
+/// message names the flag and never shows a key.
 pub fn tls_config(files: &TlsFiles) -> Result<TlsConnector, String> {
     Ok(client_config(files, &FLAGS)?.into())
 }
@@ -58,7 +61,7 @@ mod tests {
             TlsFiles { ca: Some(self.path(name)), client: None }
         }
 
-        /// The error with the folder left out.
+        /// The error without the folder.
         fn wrong(&self, files: &TlsFiles) -> String {
             let folder = format!("{}/", self.folder.path().display());
             tls_config(files).unwrap_err().replace(&folder, "")
@@ -66,16 +69,16 @@ mod tests {
     }
 
     #[test]
-    fn files_of_an_authority_and_a_client_are_taken() {
+    fn files_of_an_authority_and_a_client_are_accepted() {
         let files = Files::new();
         tls_config(&files.ca("one.crt")).unwrap();
         tls_config(&files.client("two.crt", "two.key")).unwrap();
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said_with_its_flag() {
+    fn an_error_names_the_file_and_its_flag() {
         let files = Files::new();
-        let said = [
+        let errors = [
             files.wrong(&files.ca("text")),
             files.wrong(&files.ca("one.key")),
             files.wrong(&files.client("text", "one.key")),
@@ -83,7 +86,7 @@ mod tests {
             files.wrong(&files.client("one.crt", "one.crt")),
         ];
         assert_eq!(
-            said,
+            errors,
             [
                 "--store-ca-file text: holds no certificate in PEM",
                 "--store-ca-file one.key: holds no certificate in PEM",

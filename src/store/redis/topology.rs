@@ -1,4 +1,8 @@
-//! From a counter's key to the server that has it.
+//! The servers of a store, and the mapping from a counter's key to its server.
+//!
+//! Keys are grouped into partitions: keys of one partition can be decided in one script run. A
+//! single server is one partition. On a ring of independent servers each server is a partition, and
+//! in a cluster each of the 16,384 slots is one, because a script may use keys of one slot only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +26,15 @@ use crate::store_error::StoreError;
 
 /// The servers of a store, as one thread sees them.
 pub(super) enum Topology {
-    /// Whatever server there is: one by its address, or the one that sentinels name.
+    /// One server: by its address, or the one that sentinels name.
     One(Arc<Node>),
-    /// Independent servers, among which hash tags are spread.
+    /// Independent servers; a ring maps hash tags to them.
     Ring(Ring, Vec<Arc<Node>>),
-    /// Servers that share the hash slots among themselves.
+    /// A Redis Cluster, whose nodes divide the slots among themselves.
     Cluster(Arc<Cluster>),
 }
 
-/// What decides over some keys together: keys of one partition.
+/// The server of one partition.
 #[derive(Clone)]
 pub(super) enum Target {
     Node(Arc<Node>),
@@ -38,7 +42,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// What a decision may take.
+    /// The timeout of a decision.
     pub(super) fn timeout_us(&self) -> u64 {
         match self {
             Self::Node(node) => node.timeout_us(),
@@ -93,15 +97,15 @@ impl Topology {
         }
     }
 
-    /// Whether it is known which servers there are.
+    /// Checks that the servers are known: a cluster's are not until a node reports the slots.
     pub(super) fn is_known(&self) -> Result<(), StoreError> {
         match self {
-            Self::Cluster(cluster) if cluster.masters().is_empty() => Err(cluster.not_known()),
+            Self::Cluster(cluster) if cluster.masters().is_empty() => Err(cluster.slots_unknown()),
             Self::One(_) | Self::Ring(..) | Self::Cluster(_) => Ok(()),
         }
     }
 
-    /// Whether keys of one request may be in several partitions.
+    /// Whether the keys of one request may be in several partitions.
     pub(super) const fn is_several(&self) -> bool {
         match self {
             Self::One(_) => false,
@@ -109,7 +113,7 @@ impl Topology {
         }
     }
 
-    /// The servers that decide now.
+    /// The servers that decide now; in a cluster, its primaries.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         match self {
             Self::One(node) => vec![Arc::clone(node)],
@@ -118,7 +122,7 @@ impl Topology {
         }
     }
 
-    /// Which keys can be decided together: those of one partition.
+    /// The partition of a key. Keys of one partition can be decided in one script run.
     pub(super) fn partition(&self, key: &[u8]) -> usize {
         match self {
             Self::One(_) => 0,
@@ -127,7 +131,7 @@ impl Topology {
         }
     }
 
-    /// What decides over the keys of a partition.
+    /// The server of a partition.
     pub(super) fn target(&self, partition: usize) -> Target {
         match self {
             Self::One(node) => Target::Node(Arc::clone(node)),

@@ -1,4 +1,4 @@
-//! What `--store` says of Redis, parsed once: which servers, what they are to each other, and who asks.
+//! Parses the URL of `--store`: the servers, their topology, and the credentials.
 //!
 //! ```text
 //! redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]                 one server; several by commas are independent
@@ -6,11 +6,11 @@
 //! redis[s]-cluster://[USER:PASSWORD@]HOST[:PORT],…
 //! ```
 //!
-//! Schemes and parameters are spelled as the client library's URLs are, so that `sentinelServiceName` is
-//! `service` too, and further hosts may come as `node=HOST:PORT`. What has a meaning in URLs (`@ / ? # , %`)
-//! is written as `%XX` in users, passwords and parameters; a `+` is a plus.
+//! Schemes and parameters are those of the client library's URLs: `sentinelServiceName` is another
+//! name of `service`, and `node=HOST:PORT` adds a host. Characters with a meaning in URLs (`@ / ? #
+//! , %`) are written as `%XX` in users, passwords and parameters. A `+` is a plus, not a space.
 //!
-//! Errors never repeat any of the URL, for it may hold a password anywhere once it is malformed.
+//! Errors never repeat any part of the URL, because a malformed URL may have a password anywhere.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,81 +21,81 @@ use percent_encoding::percent_decode_str;
 
 use super::credentials::{Credentials, Password, Secret};
 
-/// The most servers that a URL names.
+/// Servers in a URL, at most.
 const NODES_MAX: usize = 64;
 
 const SERVER_PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Where counters are.
+/// The parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The servers, and what they are to each other.
+    /// The servers and their topology.
     pub endpoints: Endpoints,
     /// Whether all connections are encrypted.
     pub tls: bool,
 }
 
-/// Which servers there are, and what they are to each other.
+/// The servers and their topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoints {
     /// One server.
     Standalone(Server),
-    /// One server at a time, which the sentinels name.
+    /// The current primary of a service, which the sentinels name.
     Sentinel(Sentinel),
-    /// Servers that share the hash slots among themselves.
+    /// A Redis Cluster, whose nodes divide the slots among themselves.
     Cluster(Cluster),
-    /// Servers that know nothing of each other: 2 or more, each once.
+    /// Independent servers: 2 or more, without repetitions.
     Sharded(Vec<Server>),
 }
 
-/// One server that is asked.
+/// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens.
+    /// Its host and port.
     pub node: HostPort,
-    /// Who asks it.
+    /// The user and password to log in with.
     pub credentials: Credentials,
-    /// The database, where it is not 0.
+    /// The database, if it is not 0.
     pub database: Option<u8>,
 }
 
-/// Sentinels, and what to ask them for.
+/// Sentinels and the service that they watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentinel {
     /// Some of the sentinels.
     pub sentinels: Vec<HostPort>,
-    /// Who asks the sentinels.
+    /// The user and password for the sentinels.
     pub sentinel_credentials: Credentials,
-    /// The name under which they watch the server.
+    /// The name of the service that the sentinels watch.
     pub service: String,
-    /// Who asks the server.
+    /// The user and password for the server.
     pub credentials: Credentials,
-    /// The database, where it is not 0.
+    /// The database, if it is not 0.
     pub database: Option<u8>,
 }
 
-/// Some of a cluster's nodes, which know the others.
+/// A Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// Where to ask for the others.
+    /// Some of its nodes, which report the others.
     pub seeds: Vec<HostPort>,
-    /// Who asks all of them.
+    /// The user and password for all nodes.
     pub credentials: Credentials,
 }
 
-/// A host and a port. It prints as `host:port`, the name of a server on the ring: hosts are in lower case,
-/// IPv6 addresses in brackets and their shortest form.
+/// A host and a port. It prints as `host:port`, which is the name of a server on the ring: hosts in
+/// lower case, IPv6 addresses in brackets and in their shortest form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// A name or an address, an IPv6 one without brackets.
     pub host: String,
-    /// From 1.
+    /// A port from 1 to 65,535.
     pub port: u16,
 }
 
 impl Endpoints {
-    /// What it is called in messages and logs.
+    /// The name of the topology in messages and logs.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Standalone(_) => "standalone",
@@ -107,7 +107,7 @@ impl Endpoints {
 }
 
 impl Address {
-    /// Who asks the servers, in the order of the URL; sentinels have credentials of their own.
+    /// The credentials for the servers, in the order of the URL, without those for sentinels.
     pub fn credentials(&self) -> impl Iterator<Item = &Credentials> {
         let (servers, one) = match &self.endpoints {
             Endpoints::Standalone(server) => (std::slice::from_ref(server), None),
@@ -118,7 +118,7 @@ impl Address {
         servers.iter().map(|server| &server.credentials).chain(one)
     }
 
-    /// The same servers, asked with these credentials.
+    /// The same servers with these credentials.
     #[must_use]
     pub fn with_credentials(mut self, credentials: &Credentials) -> Self {
         let servers = match &mut self.endpoints {
@@ -150,10 +150,10 @@ impl fmt::Display for HostPort {
 impl FromStr for Address {
     type Err = String;
 
-    /// Reads a URL. Errors go on from "the value of --store".
+    /// Parses a URL. Errors continue the words "the value of --store".
     fn from_str(text: &str) -> Result<Self, String> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("has a blank or a character beyond ASCII; write it as %XX".to_owned());
+            return Err("has a space or a character that is not ASCII; write it as %XX".to_owned());
         }
         let (scheme, rest) = text.split_once("://").ok_or_else(unknown_scheme)?;
         let (kind, tls) = match scheme.strip_prefix("rediss") {
@@ -176,12 +176,12 @@ fn unknown_scheme() -> String {
         .to_owned()
 }
 
-/// One server, or several URLs by commas.
+/// Parses one server, or the URLs of several servers, separated by commas.
 fn servers(text: &str, scheme: &str) -> Result<Endpoints, String> {
     let rest = |url| str::strip_prefix(url, scheme)?.strip_prefix("://");
     let urls: Vec<&str> = text.split(',').map(rest).collect::<Option<_>>().ok_or(
         "must have the whole URL of each server between commas, all with one scheme, as in \
-         redis://a:6379,redis://b:6379; a comma in a password is %2C",
+         redis://a:6379,redis://b:6379; write a comma in a password as %2C",
     )?;
     let several = urls.len() > 1;
     let place = |at: usize, error| if several { format!("(server {at}) {error}") } else { error };
@@ -200,8 +200,8 @@ fn servers(text: &str, scheme: &str) -> Result<Endpoints, String> {
 fn server(parts: &UrlParts<'_>) -> Result<Server, String> {
     if parts.query.is_some() {
         return Err(
-            "has parameters (after a `?`), which redis:// and rediss:// do not take; a `?` \
-                    in a password is %3F"
+            "has parameters (after a `?`), which redis:// and rediss:// do not take; write \
+                    a `?` in a password as %3F"
                 .to_owned(),
         );
     }
@@ -265,7 +265,7 @@ type Parameters<'a> = Vec<(&'a str, String)>;
 impl<'a> UrlParts<'a> {
     fn of(rest: &'a str) -> Result<Self, String> {
         if rest.contains('#') {
-            return Err("has a `#`; in a password it is %23".to_owned());
+            return Err("has a `#`; in a password write it as %23".to_owned());
         }
         let (rest, query) = match rest.split_once('?') {
             Some((rest, query)) => (rest, Some(query)),
@@ -273,7 +273,7 @@ impl<'a> UrlParts<'a> {
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if path.contains('@') {
-            return Err("has an `@` after a `/`; in a password a `/` is %2F".to_owned());
+            return Err("has an `@` after a `/`; in a password write `/` as %2F".to_owned());
         }
         let (userinfo, hosts) = match authority.rsplit_once('@') {
             Some((userinfo, hosts)) => (Some(userinfo), hosts),
@@ -298,7 +298,7 @@ impl<'a> UrlParts<'a> {
             _ => None,
         };
         let number: u8 = number
-            .ok_or("has something after the `/` that is no number of a database, from 0 to 255")?;
+            .ok_or("has something after the `/` that is not a database number from 0 to 255")?;
         Ok(Some(number).filter(|number| *number > 0))
     }
 
@@ -348,10 +348,10 @@ fn distinct<'a>(nodes: impl Iterator<Item = &'a HostPort>) -> Result<(), String>
     Ok(())
 }
 
-/// `HOST[:PORT]`, with an IPv6 address in brackets.
+/// Parses `HOST[:PORT]`, with an IPv6 address in brackets.
 fn node(text: &str, default_port: u16) -> Result<HostPort, String> {
-    const WRONG: &str = "has a host that is no name, IPv4 address or IPv6 address in brackets; it is \
-        HOST:PORT, and in a password an `@` is %40, a `/` %2F";
+    const WRONG: &str = "has a host that is not a name, an IPv4 address or an IPv6 address in \
+        brackets; write HOST:PORT, and in a password write `@` as %40 and `/` as %2F";
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (address, port) = rest.split_once(']').ok_or(WRONG)?;
         let address: Ipv6Addr = address.parse().ok().ok_or(WRONG)?;
@@ -370,13 +370,14 @@ fn node(text: &str, default_port: u16) -> Result<HostPort, String> {
         _ => None,
     };
     let port = port.filter(|port| *port > 0);
-    let port = port.ok_or("has a port that is no number from 1 to 65535")?;
+    let port = port.ok_or("has a port that is not a number from 1 to 65535")?;
     Ok(HostPort { host, port })
 }
 
 fn decoded(text: &str) -> Result<String, String> {
     let text = percent_decode_str(text).decode_utf8();
-    let text = text.ok().ok_or("has a %XX in it that makes no UTF-8; a percent sign is %25")?;
+    let text =
+        text.ok().ok_or("has a %XX that does not decode to UTF-8; write a percent sign as %25")?;
     Ok(text.into_owned())
 }
 

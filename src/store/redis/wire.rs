@@ -1,8 +1,8 @@
-//! What goes to the script and comes back; `lua/contract.lua` has the same in words.
+//! The encoding of a script run's arguments and reply, which `lua/contract.lua` describes.
 //!
-//! A run has few allocations, however many requests it decides: its keys are slices of one buffer,
-//! what is asked alike of many counters is sent once, and a key that several requests name is found
-//! again by the hash that it brings.
+//! A run has few allocations, however many requests it decides. Its keys are slices of one buffer.
+//! Counter requests that differ only in their key share one entry of the arguments. A key that
+//! occurs in several requests is sent once, and found by the hash that it already has.
 
 use std::io::Write;
 
@@ -15,15 +15,15 @@ use crate::decision::{Enforcement, Status};
 use crate::limit::{Excess, ScriptArguments};
 use crate::store_error::StoreError;
 
-/// Bytes of one ask without its key.
-const ASK_BYTES: usize = 4 + 7 + 7 + 6 + 7 + 6;
+/// Bytes of one counter request without its key.
+const COUNTER_BYTES: usize = 4 + 7 + 7 + 6 + 7 + 6;
 
 /// Bytes of one counter's row in a reply.
 const STATUS_BYTES: usize = 1 + 3 * 7;
 
-/// How many of the asks sent last a next one is compared with; what it is like is nearly always
-/// among the limits of one request.
-const ALIKE_MAX: usize = 16;
+/// Entries that a counter request is compared with: the latest ones. An equal entry is nearly
+/// always among the limits of the request before.
+const COMPARED_MAX: usize = 16;
 
 /// One run of the script.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A run that decides these requests in their order, of at most 65,535 asks together.
+    /// A run that decides these requests in order. Together they have at most 65,535 counters.
     pub fn of<'a, R>(requests: R, at_ms: Option<u64>) -> Self
     where
         R: Iterator<Item = &'a [CounterRequest]> + Clone,
@@ -58,14 +58,14 @@ impl Call {
 
 /// A run while requests are added to it.
 struct Run<'a> {
-    /// The first ask of each key, of those that are read and written whole and of logs.
+    /// The first counter request of each key: of states read and written whole, and of logs.
     whole: Keys<'a>,
     logs: Keys<'a>,
-    /// The asks in `sent`, which are all different unless they are many.
-    known: Vec<&'a CounterRequest>,
+    /// The counter requests in `sent`, distinct among any [`COMPARED_MAX`] in a row.
+    distinct: Vec<&'a CounterRequest>,
     sent: Vec<u8>,
     plan: Vec<u8>,
-    /// Where in `plan` the index of a log stands, which come behind the others.
+    /// The positions in `plan` of the key indexes of logs, which follow those of the others.
     log_rows: Vec<usize>,
 }
 
@@ -73,13 +73,13 @@ impl<'a> Run<'a> {
     fn for_requests(requests: impl Iterator<Item = &'a [CounterRequest]>) -> Self {
         let (count, rows) =
             requests.fold((0, 0), |(count, rows), counters| (count + 1, rows + counters.len()));
-        // No two asks of one request name the same key.
+        // No two counter requests of one request have the same key.
         let shared = if count > 1 { rows } else { 0 };
         Self {
             whole: Keys::new(rows, shared),
             logs: Keys::new(0, shared),
-            known: Vec::with_capacity(ALIKE_MAX),
-            sent: Vec::with_capacity(4 * ASK_BYTES),
+            distinct: Vec::with_capacity(COMPARED_MAX),
+            sent: Vec::with_capacity(4 * COUNTER_BYTES),
             plan: Vec::with_capacity(2 * count + 4 * rows),
             log_rows: Vec::new(),
         }
@@ -94,20 +94,20 @@ impl<'a> Run<'a> {
             }
             let keys = if whole { &mut self.whole } else { &mut self.logs };
             push_index(&mut self.plan, keys.index_of(counter));
-            let known = self.known_like(counter);
-            push_index(&mut self.plan, known);
+            let index = self.index_of_equal(counter);
+            push_index(&mut self.plan, index);
         }
     }
 
-    /// The index of an ask like this one, sent now if none was.
-    fn known_like(&mut self, counter: &'a CounterRequest) -> usize {
-        let recent = self.known.len().saturating_sub(ALIKE_MAX);
-        let alike = self.known[recent..].iter().position(|known| is_alike(known, counter));
-        alike.map_or_else(
+    /// The index, from 1, of an entry equal to this counter request. Adds one if there is none.
+    fn index_of_equal(&mut self, counter: &'a CounterRequest) -> usize {
+        let recent = self.distinct.len().saturating_sub(COMPARED_MAX);
+        let equal = self.distinct[recent..].iter().position(|other| is_equal(other, counter));
+        equal.map_or_else(
             || {
-                push_ask(&mut self.sent, counter);
-                self.known.push(counter);
-                self.known.len()
+                push_counter(&mut self.sent, counter);
+                self.distinct.push(counter);
+                self.distinct.len()
             },
             |at| recent + at + 1,
         )
@@ -141,27 +141,27 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Different keys, in the order in which they came first.
+/// Distinct keys, in the order of their first use.
 struct Keys<'a> {
     counters: Vec<&'a CounterRequest>,
-    /// Open addressing: a bucket is 0 or an index into `counters` and one more. Empty where no key
-    /// comes twice.
+    /// A hash table with open addressing: a bucket is 0, or an index into `counters` plus 1. Empty
+    /// if no key can occur twice.
     buckets: Vec<u16>,
 }
 
 impl<'a> Keys<'a> {
-    /// For some `expected` keys, of which `shared` at most are looked for again.
+    /// Room for `expected` keys. At most `shared` keys are searched for again; 0: none can repeat.
     fn new(expected: usize, shared: usize) -> Self {
         let buckets = if shared > 0 { (2 * shared).next_power_of_two() } else { 0 };
         Self { counters: Vec::with_capacity(expected), buckets: vec![0; buckets] }
     }
 
-    /// The index of an ask's key, from 1.
+    /// The index of a counter's key, from 1.
     fn index_of(&mut self, counter: &'a CounterRequest) -> usize {
         if !self.buckets.is_empty() {
             let mask = self.buckets.len() - 1;
             let mut bucket = bucket_of(counter.key.hash()) & mask;
-            // Half of the buckets stay free.
+            // At least half of the buckets stay free, so the search ends.
             while self.buckets[bucket] != 0 {
                 let index = usize::from(self.buckets[bucket]);
                 if self.counters[index - 1].key == counter.key {
@@ -177,35 +177,36 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// A hash as far as it fits an index; the buckets are far fewer.
+/// The lowest 3 bytes of a hash. There are far fewer buckets.
 const fn bucket_of(hash: u128) -> usize {
     let [a, b, c, ..] = hash.to_le_bytes();
     usize::from_le_bytes([a, b, c, 0, 0, 0, 0, 0])
 }
 
-fn is_alike(known: &CounterRequest, counter: &CounterRequest) -> bool {
-    let own = |counter: &CounterRequest| {
+/// Whether two counter requests differ in their key at most.
+fn is_equal(one: &CounterRequest, other: &CounterRequest) -> bool {
+    let arguments = |counter: &CounterRequest| {
         (counter.hits, counter.mode, counter.enforcement, counter.quota_group)
     };
-    own(known) == own(counter) && known.limit == counter.limit
+    arguments(one) == arguments(other) && one.limit == other.limit
 }
 
 fn decimal(number: Option<impl std::fmt::Display>) -> Bytes {
     let mut text = Vec::new();
     if let Some(number) = number {
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         drop(write!(text, "{number}"));
     }
     text.into()
 }
 
-/// An index that the script reads from two bytes; what a run may have keeps it below.
+/// Adds an index of two bytes. [`Call::of`] bounds the counters of a run, so that it fits.
 fn push_index(plan: &mut Vec<u8>, index: usize) {
     debug_assert!(u16::try_from(index).is_ok(), "{index} does not fit two bytes");
     plan.extend_from_slice(&index.to_le_bytes()[..2]);
 }
 
-fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
+fn push_counter(sent: &mut Vec<u8>, counter: &CounterRequest) {
     let ScriptArguments { code, a, b } = counter.limit.script_arguments();
     let mode = match counter.mode {
         Mode::Take => 0,
@@ -215,7 +216,7 @@ fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
     let role = match counter.enforcement {
         Enforcement::Enforced => 0,
         Enforcement::Shadow => 1,
-        // Below QuotaGroup::MAX, so it fits.
+        // A group is below QuotaGroup::MAX, 254, so the sum fits.
         Enforcement::Quota => counter.quota_group.number().saturating_add(2),
     };
     let excess = match counter.limit.excess() {
@@ -231,10 +232,10 @@ fn push_ask(sent: &mut Vec<u8>, counter: &CounterRequest) {
     sent.extend_from_slice(&b.to_le_bytes()[..6]);
 }
 
-/// Reads the reply to a run: a decision for each of its requests.
+/// Reads the reply to a run: one decision per request.
 ///
 /// # Errors
-/// The reply does not have a row for each counter.
+/// The reply does not have one row per counter.
 pub fn decisions<'a, R>(
     requests: R,
     reply: &[u8],

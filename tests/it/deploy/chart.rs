@@ -14,7 +14,7 @@ use crate::support::schema::mistakes_of_manifest;
 use crate::support::tidegate::Tidegate;
 use crate::support::tools::{installed, run, run_checked, text, yaml};
 
-const CHART: &str = "deploy/helm/tidegate";
+pub(super) const CHART: &str = "deploy/helm/tidegate";
 const FULL: &str = "deploy/helm/tidegate/ci/full.yaml";
 
 /// The custom resources of the Prometheus operator, for which Kubernetes has no schema.
@@ -25,20 +25,25 @@ fn helm(args: &[&str]) -> String {
 }
 
 /// The rendered chart, by kind; `args` set values.
-fn rendered(args: &[&str]) -> BTreeMap<String, Value> {
+pub(super) fn rendered(args: &[&str]) -> BTreeMap<String, Value> {
     let args = [&["template", "edge", CHART], args].concat();
     let text = helm(&args);
     let documents = text.split("\n---\n").map(|text| yaml(text.trim_start_matches("---\n")));
     let mut kinds = BTreeMap::new();
     for document in documents.filter(|document| !document.is_null()) {
-        let kind = document["kind"].as_str().unwrap().to_owned();
+        let is_dashboard = document["data"].get("tidegate.json").is_some();
+        let kind = if is_dashboard { "ConfigMap of Grafana" } else { kind(&document) }.to_owned();
         assert!(kinds.insert(kind, document).is_none(), "a kind comes twice:\n{text}");
     }
     kinds
 }
 
+fn kind(manifest: &Value) -> &str {
+    manifest["kind"].as_str().unwrap()
+}
+
 /// The reason why helm refuses to render it.
-fn refused(args: &[&str]) -> String {
+pub(super) fn refused(args: &[&str]) -> String {
     let args = [&["template", "edge", CHART], args].concat();
     let output = run(&installed("helm/helm"), &args, "");
     assert!(!output.status.success(), "{args:?} is accepted");
@@ -50,7 +55,7 @@ fn container(kinds: &BTreeMap<String, Value>) -> &Value {
 }
 
 /// The container's variables as flags: `TIDEGATE_STORE=memory` as `--store memory`.
-fn flags(kinds: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
+pub(super) fn flags(kinds: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
     let variables = container(kinds)["env"].as_array().unwrap().iter();
     let flag = |variable: &Value| {
         let name = variable["name"].as_str().unwrap().strip_prefix("TIDEGATE_").unwrap();
@@ -64,6 +69,7 @@ fn flags(kinds: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
 fn kubernetes_accepts_the_rendered_chart() {
     let all = [
         "ConfigMap",
+        "ConfigMap of Grafana",
         "Deployment",
         "HorizontalPodAutoscaler",
         "NetworkPolicy",
@@ -227,7 +233,12 @@ fn promtool_accepts_the_alerts_of_the_chart() {
     let kinds = rendered(&["--values", FULL]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.yml");
-    fs::write(&path, kinds["PrometheusRule"]["spec"].to_string()).unwrap();
+    let spec = kinds["PrometheusRule"]["spec"].to_string();
+    fs::write(&path, &spec).unwrap();
+    // Every alert links to the chart's own address of the pages.
+    let links =
+        spec.matches("\"runbook_url\":\"https://docs.example/tidegate/operating.html#").count();
+    assert_eq!(links, text("deploy/prometheus/rules.yml").matches("- alert: ").count());
     let printed = run_checked(
         installed("prometheus/promtool"),
         &["check", "rules", "--lint-fatal", Path::new(&path).to_str().unwrap()],
@@ -249,9 +260,12 @@ fn invalid_values_are_refused_with_a_reason() {
         ("terminationGracePeriodSeconds=15", "must be more than drainDelaySeconds"),
         ("limits.files=null", "limits.files is empty"),
         ("limits.files.edge=x", "invalid propertyName 'edge'"),
-        ("settings.limits=/tmp", "invalid propertyName 'limits'"),
-        ("settings.on-store-failur=deny", "invalid propertyName 'on-store-failur'"),
-        ("settings.http-cert-file=/tls.crt", "invalid propertyName 'http-cert-file'"),
+        ("settings.limits=/tmp", "'limits' not allowed"),
+        ("settings.on-store-failur=deny", "'on-store-failur' not allowed"),
+        ("settings.http-cert-file=/tls.crt", "'http-cert-file' not allowed"),
+        ("settings.on-store-failure=denny", "/settings/on-store-failure"),
+        ("settings.max-in-flight=lots", "/settings/max-in-flight"),
+        ("runbookUrl=docs/operating.md", "/runbookUrl"),
         ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
     ] {
         let printed = refused(&["--set", value]);
@@ -271,8 +285,8 @@ fn every_flag_is_a_setting_or_has_a_value_of_its_own() {
     let flags: BTreeSet<_> = serve.get_arguments().filter_map(Arg::get_long).collect();
     let schema: Value =
         serde_json::from_str(&text(&format!("{CHART}/values.schema.json"))).unwrap();
-    let names = &schema["properties"]["settings"]["propertyNames"]["enum"];
-    let settings = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+    let types = schema["properties"]["settings"]["properties"].as_object().unwrap();
+    let settings = types.keys().map(String::as_str);
     let chart: BTreeSet<_> = settings.chain(elsewhere.split_whitespace()).collect();
     let differing: Vec<_> = flags.symmetric_difference(&chart).collect();
     assert!(differing.iter().all(|flag| ["help", "version"].contains(flag)), "{differing:?}");

@@ -4,10 +4,9 @@
 //! `make dashboard` runs the same for a longer time and draws the results.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
+use std::{env, fs};
 
 use serde_json::Value;
 
@@ -37,6 +36,12 @@ pub(super) struct Panel {
     /// Left, top, width, height, in Grafana's grid of 24 columns.
     pub place: [i32; 4],
     pub targets: Vec<Target>,
+    /// Patterns of series' names, and their colours.
+    pub colours: Vec<(String, String)>,
+    /// Dashed lines: a value and its colour.
+    pub thresholds: Vec<(f64, String)>,
+    /// Words for values: the value, its word and colour.
+    pub words: Vec<(String, String, String)>,
 }
 
 /// The duration of the load, and the scrape interval.
@@ -104,6 +109,11 @@ fn panels(pace: Pace) -> Vec<Panel> {
     panels.map(|value| panel(value, pace)).collect()
 }
 
+fn annotations() -> Vec<Value> {
+    let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
+    dashboard["annotations"]["list"].as_array().unwrap().clone()
+}
+
 fn panel(panel: &Value, pace: Pace) -> Panel {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let place = |name: &str| i32::try_from(panel["gridPos"][name].as_i64().unwrap()).unwrap();
@@ -117,7 +127,42 @@ fn panel(panel: &Value, pace: Pace) -> Panel {
         unit: panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or_default().to_owned(),
         place: ["x", "y", "w", "h"].map(place),
         targets: panel["targets"].as_array().into_iter().flatten().map(target).collect(),
+        colours: colours(panel),
+        thresholds: thresholds(panel),
+        words: words(panel),
     }
+}
+
+fn string(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn colours(panel: &Value) -> Vec<(String, String)> {
+    let overrides = panel["fieldConfig"]["overrides"].as_array().into_iter().flatten();
+    let colour = |one: &Value| {
+        let colour = &one["properties"][0]["value"]["fixedColor"];
+        (string(&one["matcher"]["options"]), string(colour))
+    };
+    overrides.map(colour).collect()
+}
+
+/// The threshold lines of a graph. The first step is below all of them.
+fn thresholds(panel: &Value) -> Vec<(f64, String)> {
+    let defaults = &panel["fieldConfig"]["defaults"];
+    if defaults["custom"].get("thresholdsStyle").is_none() {
+        return Vec::new();
+    }
+    let steps = defaults["thresholds"]["steps"].as_array().into_iter().flatten();
+    steps.skip(1).map(|step| (step["value"].as_f64().unwrap(), string(&step["color"]))).collect()
+}
+
+fn words(panel: &Value) -> Vec<(String, String, String)> {
+    let mappings = panel["fieldConfig"]["defaults"]["mappings"].as_array().into_iter().flatten();
+    let values = mappings.filter(|one| one["type"] == "value");
+    let options = values.flat_map(|one| one["options"].as_object().unwrap());
+    options
+        .map(|(value, result)| (value.clone(), string(&result["text"]), string(&result["color"])))
+        .collect()
 }
 
 /// A query with Grafana's variables filled in.
@@ -125,6 +170,8 @@ fn filled_in(expr: &str, pace: Pace) -> String {
     let variables = [
         ("$__rate_interval", pace.rate_interval),
         ("$__range", "5m"),
+        ("$namespace", ".*"),
+        ("$instance", ".*"),
         ("$redis_job", "tidegate-redis"),
         ("$job", "tidegate"),
         ("$domain", ".*"),
@@ -152,6 +199,12 @@ fn queries(pace: Pace) -> Vec<(String, String)> {
     for panel in panels(pace) {
         let named = |target: Target| (panel.title.clone(), target.expr);
         queries.extend(panel.targets.into_iter().map(named));
+    }
+    for annotation in annotations() {
+        let expr = filled_in(annotation["expr"].as_str().unwrap(), pace);
+        // The mark of an outage has a result only during one.
+        queries
+            .extend(compared(&expr).into_iter().map(|expr| (annotation["name"].to_string(), expr)));
     }
     for group in yaml(&text("deploy/prometheus/rules.yml"))["groups"].as_array().unwrap() {
         for rule in group["rules"].as_array().unwrap() {
@@ -196,7 +249,42 @@ fn every_query_of_the_dashboard_and_of_the_rules_has_a_result() {
         assert_eq!(rule["health"], "ok", "{rule}");
     }
     if let Some(path) = drawn_to {
-        drawing::draw(Path::new(&path), &panels(pace), prometheus, 5.0 * pace.phase.as_secs_f64());
+        let seconds = 5.0 * pace.phase.as_secs_f64();
+        let outage = filled_in(annotations()[1]["expr"].as_str().unwrap(), pace);
+        fs::write(path, drawing::draw(&panels(pace), prometheus, seconds, &outage)).unwrap();
+    }
+}
+
+#[test]
+fn reloads_and_outages_are_marked_in_every_graph() {
+    let names: Vec<_> =
+        annotations().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["Limits loaded", "Redis down"]);
+}
+
+#[test]
+fn links_of_panels_lead_to_a_section_on_what_to_do() {
+    let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
+    let operating = text("docs/operating.md").to_lowercase();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let links: Vec<_> =
+        panels.flat_map(|panel| panel["links"].as_array().into_iter().flatten()).collect();
+    assert!(links.len() >= 15, "{} links", links.len());
+    for link in links {
+        let anchor = link["url"].as_str().unwrap().strip_prefix("${runbook}#").unwrap();
+        assert!(operating.contains(&format!("\n### {anchor}\n")), "no section {anchor}");
+    }
+}
+
+#[test]
+fn words_stand_for_figures_that_mean_up_or_down() {
+    let dashboard: Value = serde_json::from_str(&text("deploy/grafana/tidegate.json")).unwrap();
+    for (title, value, word) in
+        [("Redis up", "0", "DOWN"), ("Redis up", "1", "up"), ("Limits are current", "0", "REFUSED")]
+    {
+        let panels = dashboard["panels"].as_array().unwrap();
+        let panel = panels.iter().find(|panel| panel["title"] == title).unwrap();
+        assert_eq!(panel["fieldConfig"]["defaults"]["mappings"][0]["options"][value]["text"], word);
     }
 }
 

@@ -1,44 +1,67 @@
-//! Draws the dashboard: its panels in Grafana's layout, with the results of Prometheus.
+//! Draws the dashboard: its panels in Grafana's layout, with the results of Prometheus, the
+//! dashboard's own colours, words and threshold lines, and the marks of outages.
 
-use std::path::Path;
-
-use plotters::prelude::*;
+use std::fmt::Write;
 
 use super::dashboard::Panel;
-use crate::support::canvas::{COLOURS, Canvas, INK, PALE, label};
 use crate::support::prometheus::{Prometheus, Series};
+use crate::support::svg::{Area, Drawing, number};
 
 /// Pixels of a column and of a row of Grafana's grid.
-const CELL: (i32, i32) = (50, 30);
-const COLUMNS: i32 = 24;
-const SERIES_MAX: usize = COLOURS.len();
+const CELL: (f64, f64) = (50.0, 30.0);
+const COLUMNS: f64 = 24.0;
+const SERIES_MAX: usize = 8;
+
+/// Colours of series that the dashboard gives none.
+const COLOURS: [&str; 5] = ["blue", "orange", "green", "purple", "red"];
 
 /// Seconds without a value that are drawn as a gap rather than a line.
 const GAP: f64 = 3.0;
 
-/// A series and its legend.
+/// A series, its legend and its colour.
 struct Line {
     name: String,
+    colour: String,
     points: Vec<(f64, f64)>,
 }
 
-/// Draws the results of `prometheus` for the last `seconds` into an SVG file.
-pub(super) fn draw(path: &Path, panels: &[Panel], prometheus: &Prometheus, seconds: f64) {
-    let rows = panels.iter().map(|panel| panel.place[1] + panel.place[3]).max().unwrap();
-    let size = (COLUMNS * CELL.0, rows * CELL.1).into();
-    let root = SVGBackend::new(path, pixels(size)).into_drawing_area();
-    root.fill(&WHITE).unwrap();
-    for panel in panels {
-        let [x, y, width, height] = panel.place;
-        let size = pixels((width * CELL.0 - 8, height * CELL.1 - 8).into());
-        let canvas = root.clone().shrink((x * CELL.0 + 4, y * CELL.1 + 4), size);
-        draw_panel(&canvas, panel, &answers(panel, prometheus, seconds));
-    }
-    root.present().unwrap();
+/// A part of the drawn time, in seconds since the epoch.
+type Span = (f64, f64);
+
+/// The drawn time, and the outages in it.
+struct Times {
+    shown: Span,
+    outages: Vec<Span>,
 }
 
-fn pixels(size: [i32; 2]) -> (u32, u32) {
-    (size[0].unsigned_abs(), size[1].unsigned_abs())
+/// The drawing of the results of `prometheus` for the last `seconds`. `outage` is the query that
+/// marks outages.
+pub(super) fn draw(
+    panels: &[Panel],
+    prometheus: &Prometheus,
+    seconds: f64,
+    outage: &str,
+) -> String {
+    let rows = panels.iter().map(|panel| panel.place[1] + panel.place[3]).max().unwrap();
+    let size = (COLUMNS * CELL.0, f64::from(rows) * CELL.1);
+    let mut drawing =
+        Drawing::new(size, "The dashboard of Tidegate, while Redis is stopped for a while");
+    let results: Vec<_> = panels.iter().map(|panel| answers(panel, prometheus, seconds)).collect();
+    let moments =
+        || results.iter().flatten().flat_map(|line| line.points.iter().map(|point| point.0));
+    let last = moments().fold(0.0, f64::max);
+    let marked = prometheus.query_range(outage, seconds, 1.0);
+    let outages = marked.iter().flat_map(|series| spans(&series.points)).collect();
+    let times = Times { shown: (last - seconds, last), outages };
+    for (panel, lines) in panels.iter().zip(&results) {
+        draw_panel(&mut drawing, panel, lines, &times);
+    }
+    drawing.finish()
+}
+
+fn spans(points: &[(f64, f64)]) -> Vec<Span> {
+    let runs = points.chunk_by(|(at, _), (next, _)| next - at < GAP);
+    runs.map(|run| (run[0].0, run[run.len() - 1].0)).collect()
 }
 
 fn answers(panel: &Panel, prometheus: &Prometheus, seconds: f64) -> Vec<Line> {
@@ -49,20 +72,25 @@ fn answers(panel: &Panel, prometheus: &Prometheus, seconds: f64) -> Vec<Line> {
         } else {
             prometheus.query(&target.expr)
         };
-        lines.extend(series.into_iter().map(|series| Line::of(series, &target.legend)));
+        for series in series {
+            let colour = COLOURS[lines.len() % COLOURS.len()];
+            lines.push(Line::of(series, &target.legend, panel, colour));
+        }
     }
     lines.truncate(SERIES_MAX);
     lines
 }
 
 impl Line {
-    fn of(series: Series, legend: &str) -> Self {
+    fn of(series: Series, legend: &str, panel: &Panel, colour: &str) -> Self {
         let mut name = legend.to_owned();
         for (label, value) in series.labels.as_object().into_iter().flatten() {
             name = name.replace(&format!("{{{{{label}}}}}"), value.as_str().unwrap());
         }
         let points = series.points.into_iter().filter(|(_, value)| value.is_finite()).collect();
-        Self { name, points }
+        let own = panel.colours.iter().find(|(pattern, _)| matches(pattern, &name));
+        let colour = own.map_or(colour, |(_, colour)| colour).to_owned();
+        Self { name, colour, points }
     }
 
     fn last(&self) -> f64 {
@@ -70,95 +98,150 @@ impl Line {
     }
 }
 
-fn draw_panel(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
-    let (width, height) = canvas.dim_in_pixel();
-    if panel.kind == "row" {
-        return label(canvas, &panel.title, (0, 4), 16);
-    }
-    let corner = (width.cast_signed() - 1, height.cast_signed() - 1);
-    canvas.draw(&Rectangle::new([(0, 0), corner], PALE)).unwrap();
-    label(canvas, &panel.title, (8, 7), 14);
-    match panel.kind.as_str() {
-        "timeseries" => curves(canvas, panel, lines),
-        "bargauge" => bars(canvas, panel, lines),
-        _ => figures(canvas, panel, lines),
+/// Whether a name matches one of the dashboard's patterns, such as `/ allowed$/`.
+fn matches(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.trim_matches('/');
+    match (pattern.strip_prefix('^'), pattern.strip_suffix('$')) {
+        _ if pattern == ".*" => true,
+        (Some(start), Some(_)) => name == start.trim_end_matches('$'),
+        (Some(start), None) => name.starts_with(start),
+        (None, Some(end)) => name.ends_with(end),
+        (None, None) => name.contains(pattern),
     }
 }
 
-fn curves(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
-    let moments = || lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
-    let (first, last) = (moments().fold(f64::MAX, f64::min), moments().fold(0.0, f64::max));
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-    let highest = highest.fold(0.0, f64::max);
-    if first >= last {
-        return label(canvas, "no series yet", (8, 40), 13);
-    }
-    let top = if highest > 0.0 { highest * 1.15 } else { 1.0 };
-    let under = legend(canvas, lines);
-    let mut chart = ChartBuilder::on(canvas)
-        .margin_top(28)
-        .margin_right(10)
-        .margin_bottom(under)
-        .y_label_area_size(58)
-        .build_cartesian_2d(0.0..last - first, 0.0..top)
-        .unwrap();
-    let axis = ("sans-serif", 11).into_font().color(&INK);
-    let value = |value: &f64| written(*value, &panel.unit);
-    let mut mesh = chart.configure_mesh();
-    let mesh = mesh.disable_x_mesh().disable_x_axis().y_labels(4).y_label_formatter(&value);
-    mesh.label_style(axis).light_line_style(WHITE.mix(0.0)).draw().unwrap();
-    for (line, colour) in lines.iter().zip(COLOURS) {
-        for run in line.points.chunk_by(|(at, _), (next, _)| next - at < GAP) {
-            let points = run.iter().map(|(at, value)| (at - first, *value));
-            chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).unwrap();
+fn draw_panel(drawing: &mut Drawing, panel: &Panel, lines: &[Line], times: &Times) {
+    let [x, y, width, height] = panel.place.map(f64::from);
+    let area = Area {
+        x: x * CELL.0 + 4.0,
+        y: y * CELL.1 + 4.0,
+        width: width * CELL.0 - 8.0,
+        height: height * CELL.1 - 8.0,
+    };
+    drawing.open(&panel.title);
+    if panel.kind == "row" {
+        drawing.text("strong", (area.x, area.y + 16.0), &panel.title);
+    } else {
+        drawing.fill("frame", area);
+        drawing.text("strong", (area.x + 10.0, area.y + 20.0), &panel.title);
+        match panel.kind.as_str() {
+            "timeseries" => curves(drawing, area, panel, lines, times),
+            "bargauge" => bars(drawing, area, panel, lines),
+            _ => figures(drawing, area, panel, lines),
         }
+    }
+    drawing.close();
+}
+
+/// Where a curve is drawn, and up to which value.
+struct Plot {
+    area: Area,
+    shown: Span,
+    top: f64,
+}
+
+impl Plot {
+    fn x(&self, at: f64) -> f64 {
+        let (from, to) = self.shown;
+        self.area.x + (at.clamp(from, to) - from) / (to - from) * self.area.width
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.area.y + self.area.height * (1.0 - value.min(self.top) / self.top)
+    }
+}
+
+fn curves(drawing: &mut Drawing, area: Area, panel: &Panel, lines: &[Line], times: &Times) {
+    let highest =
+        lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+    let line_at = panel.thresholds.iter().map(|(at, _)| *at).filter(|at| *at < 3.0 * highest);
+    let top = line_at.fold(if highest > 0.0 { highest } else { 1.0 }, f64::max) * 1.15;
+    let under = legend(drawing, area, lines);
+    let height = area.height - 34.0 - 22.0 - under;
+    let plot = Area { x: area.x + 62.0, y: area.y + 34.0, width: area.width - 84.0, height };
+    let plot = Plot { area: plot, shown: times.shown, top };
+    for (from, to) in &times.outages {
+        let (x, width) = (plot.x(*from), plot.x(*to) - plot.x(*from));
+        drawing.fill("outage", Area { x, y: plot.area.y, width, height });
+    }
+    axes(drawing, &plot, panel);
+    for line in lines {
+        let mut path = String::new();
+        for run in line.points.chunk_by(|(at, _), (next, _)| next - at < GAP) {
+            for (command, (at, value)) in "M".chars().chain("L".chars().cycle()).zip(run) {
+                let _ = write!(path, "{command}{} {}", number(plot.x(*at)), number(plot.y(*value)));
+            }
+        }
+        drawing.path(&format!("line {}", line.colour), &path);
+    }
+}
+
+fn axes(drawing: &mut Drawing, plot: &Plot, panel: &Panel) {
+    let Area { x, y, width, height } = plot.area;
+    for share in [0.0, 0.5, 1.0] {
+        let value = plot.top / 1.15 * share;
+        let at = plot.y(value);
+        drawing.line("rule", (x, at), (x + width, at));
+        drawing.text("small end", (x - 6.0, at + 4.0), &written(value, &panel.unit));
+    }
+    let seconds = plot.shown.1 - plot.shown.0;
+    for part in 0..=4 {
+        let second = seconds * f64::from(part) / 4.0;
+        let text = format!("{second:.0} s");
+        drawing.text("small middle", (plot.x(plot.shown.0 + second), y + height + 16.0), &text);
+    }
+    for (value, colour) in panel.thresholds.iter().filter(|(value, _)| *value < plot.top) {
+        let at = plot.y(*value);
+        drawing.line(&format!("dashed {colour}"), (x, at), (x + width, at));
     }
 }
 
 /// Draws the names under the curves, as many per row as fit; returns the height.
-fn legend(canvas: &Canvas<'_>, lines: &[Line]) -> i32 {
-    const LEFT: i32 = 12;
-    const CHARACTER: i32 = 6;
-    const ROW: i32 = 14;
-    let (width, height) = canvas.dim_in_pixel();
-    let (mut places, mut x, mut rows) = (Vec::new(), LEFT, 1);
+fn legend(drawing: &mut Drawing, area: Area, lines: &[Line]) -> f64 {
+    const LEFT: f64 = 12.0;
+    const ROW: f64 = 15.0;
+    let (mut places, mut x, mut rows) = (Vec::new(), LEFT, 1.0);
     for line in lines {
-        let wide = 26 + CHARACTER * i32::try_from(line.name.len()).unwrap();
-        if x > LEFT && x + wide > width.cast_signed() {
-            (x, rows) = (LEFT, rows + 1);
+        let wide = 30.0 + 6.4 * line.name.len() as f64;
+        if x > LEFT && x + wide > area.width {
+            (x, rows) = (LEFT, rows + 1.0);
         }
         places.push((x, rows));
         x += wide;
     }
-    let top = height.cast_signed() - 6 - ROW * (rows + 1);
-    for ((line, colour), (x, row)) in lines.iter().zip(COLOURS).zip(places) {
-        let y = top + ROW * row;
-        canvas.draw(&Rectangle::new([(x, y + 4), (x + 10, y + 7)], colour.filled())).unwrap();
-        label(canvas, &line.name, (x + 14, y), 11);
+    let top = area.y + area.height - ROW * rows - 6.0;
+    for (line, (x, row)) in lines.iter().zip(places) {
+        let (x, y) = (area.x + x, top + ROW * (row - 1.0));
+        let mark = Area { x, y: y + 5.0, width: 10.0, height: 3.0 };
+        drawing.fill(&format!("mark {}", line.colour), mark);
+        drawing.text("small", (x + 15.0, y + 10.0), &line.name);
     }
-    14 + ROW * rows
+    ROW * rows + 6.0
 }
 
-fn bars(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
-    let (width, _) = canvas.dim_in_pixel();
+fn bars(drawing: &mut Drawing, area: Area, panel: &Panel, lines: &[Line]) {
     let longest = lines.iter().map(Line::last).fold(1.0, f64::max);
-    for (line, top) in lines.iter().zip((34..).step_by(26)) {
-        let room = f64::from(width) - 250.0;
-        #[allow(clippy::cast_possible_truncation, reason = "within the drawing")]
-        let end = 180 + (line.last() / longest * room) as i32;
-        label(canvas, &line.name, (10, top + 2), 12);
-        canvas.draw(&Rectangle::new([(180, top), (end, top + 16)], COLOURS[1].filled())).unwrap();
-        label(canvas, &written(line.last(), &panel.unit), (end + 6, top + 2), 12);
+    for (at, line) in lines.iter().enumerate() {
+        let y = area.y + 38.0 + 26.0 * at as f64;
+        let width = line.last() / longest * (area.width - 250.0);
+        drawing.text("", (area.x + 10.0, y + 13.0), &line.name);
+        drawing.fill("mark orange", Area { x: area.x + 180.0, y, width, height: 17.0 });
+        let figure = written(line.last(), &panel.unit);
+        drawing.text("", (area.x + 188.0 + width, y + 13.0), &figure);
     }
 }
 
-fn figures(canvas: &Canvas<'_>, panel: &Panel, lines: &[Line]) {
+fn figures(drawing: &mut Drawing, area: Area, panel: &Panel, lines: &[Line]) {
     if lines.is_empty() {
-        return label(canvas, "no series yet", (8, 48), 13);
+        return drawing.text("small", (area.x + 10.0, area.y + 60.0), "no series yet");
     }
-    for (line, left) in lines.iter().zip((12..).step_by(100)) {
-        label(canvas, &written(line.last(), &panel.unit), (left, 40), 30);
-        label(canvas, &line.name, (left, 78), 12);
+    for (at, line) in lines.iter().enumerate() {
+        let x = area.x + 12.0 + 100.0 * at as f64;
+        let written = written(line.last(), &panel.unit);
+        let word = panel.words.iter().find(|(value, ..)| value.parse::<f64>() == Ok(line.last()));
+        let (text, colour) = word.map_or((&written, "plain"), |(_, text, colour)| (text, colour));
+        drawing.text(&format!("figure mark {colour}"), (x, area.y + 66.0), text);
+        drawing.text("small", (x, area.y + 88.0), &line.name);
     }
 }
 

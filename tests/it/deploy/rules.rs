@@ -72,10 +72,21 @@ fn every_alert_has_a_summary_and_a_link() {
         let annotation = |field: &str| alert["annotations"][field].as_str().unwrap().to_owned();
         assert!(!annotation("summary").is_empty() && !annotation("description").is_empty());
         let anchor = format!("docs/operating.md#{}", name.to_lowercase());
-        assert_eq!(annotation("runbook"), anchor);
+        assert_eq!(annotation("runbook_url"), anchor);
         assert!(operating.contains(&format!("\n### {name}\n")), "docs/operating.md lacks {name}");
         let severity = alert["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{name}: {severity}");
+    }
+}
+
+#[test]
+fn recorded_series_are_named_by_level_metric_and_operation() {
+    for name in names(&rules_with("record"), "record") {
+        let parts: Vec<_> = name.split(':').collect();
+        let [level, metric, operation] = parts[..] else { panic!("{name}") };
+        assert!(["job", "dimension"].contains(&level), "{name}");
+        assert!(metric.starts_with("rate_limit_") || metric.starts_with("redis_"), "{name}");
+        assert!(operation.ends_with("rate5m"), "{name}");
     }
 }
 

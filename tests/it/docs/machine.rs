@@ -44,7 +44,7 @@ impl Machine {
         let program = env!("CARGO_BIN_EXE_tidegate");
         for (link, to) in [
             ("bin/tidegate", Path::new(program)),
-            ("target/release/tidegate", Path::new(program)),
+            ("target/quick/tidegate", Path::new(program)),
             ("deploy", &root().join("deploy")),
         ] {
             let link = folder.path().join(link);
@@ -74,7 +74,7 @@ impl Machine {
     }
 
     pub(super) fn run(&mut self, command: &str) -> Printed {
-        let ours = command.replace("target/release/tidegate", "tidegate");
+        let ours = command.replace("target/quick/tidegate", "tidegate");
         if ours.starts_with("tidegate serve ") {
             self.serve(&ours);
             return Printed { code: 0, text: String::new() };
@@ -100,7 +100,11 @@ impl Machine {
     /// Replaces the service by the one that a command starts.
     fn serve(&mut self, command: &str) {
         self.service = None;
-        let words = words(&self.here(command));
+        let mut words = words(&self.here(command));
+        // A file of the page.
+        for word in words.iter_mut().filter(|word| self.folder.path().join(word).is_file()) {
+            *word = self.folder.path().join(&*word).to_str().unwrap().to_owned();
+        }
         let mut args = Vec::new();
         let mut words = words.iter().skip(2).map(String::as_str).filter(|word| *word != "&");
         while let Some(word) = words.next() {

@@ -1,35 +1,25 @@
-//! The plots of `docs/algorithms.md`: how many requests each algorithm admits of the page's
-//! traffic, computed by `tidegate simulate`. `make plots` writes them.
+//! The plots of `docs/algorithms.md`, computed by `tidegate simulate` from the page's own traffic,
+//! and those of `docs/performance.md`, drawn from the page's own tables. `make plots` writes them.
+
+mod algorithms;
+mod performance;
 
 use std::env;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
 
-use plotters::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::canvas::{COLOURS, Canvas, PALE, label};
 use crate::support::pages::blocks;
 use crate::support::tidegate::Tidegate;
 use crate::support::tools::{root, run_checked, text};
 
 const PAGE: &str = "docs/algorithms.md";
 const PLOT: &str = "docs/algorithms.svg";
+const PERFORMANCE: &str = "docs/performance.md";
 const START: &str = "<!-- make plots writes from here -->\n";
 const END: &str = "<!-- to here -->\n";
-
-/// The page's limit.
-const LIMIT: usize = 10;
-const PERIOD_MS: u64 = 1_000;
-
-/// The drawn part of the trace, in milliseconds, and the width of a bar.
-const SHOWN_MS: u64 = 4_000;
-const BAR_MS: u64 = 50;
-
-/// The size of one algorithm's panel, in pixels.
-const PANEL: (u32, u32) = (480, 190);
 
 /// The outcomes of the requests to one algorithm, in milliseconds of the trace.
 #[derive(Default)]
@@ -45,18 +35,24 @@ struct Outcome {
 #[test]
 fn the_plots_equal_the_results_of_simulate() {
     let outcomes = outcomes();
-    let folder = TempDir::new().unwrap();
-    let plot = folder.path().join("plot.svg");
-    draw(&outcomes, &plot);
-    let plot = fs::read_to_string(plot).unwrap();
-    let page = with_table(&text(PAGE), &table(&outcomes));
+    compare(PLOT, &algorithms::draw(&outcomes));
+    compare(PAGE, &with_table(&text(PAGE), &table(&outcomes)));
+}
+
+#[test]
+fn the_plots_of_the_performance_page_equal_its_tables() {
+    let page = text(PERFORMANCE);
+    compare("docs/performance.svg", &performance::measured(&page));
+    compare("docs/compared.svg", &performance::compared(&page));
+}
+
+/// Compares a file with what it should be, or writes it.
+fn compare(path: &str, expected: &str) {
     if env::var_os("TIDEGATE_DRAW_PLOTS").is_some() {
-        fs::write(root().join(PLOT), &plot).unwrap();
-        fs::write(root().join(PAGE), &page).unwrap();
+        fs::write(root().join(path), expected).unwrap();
     }
     // Not assert_eq, which would print both completely.
-    assert!(text(PLOT) == plot, "{PLOT} shows something else: run make plots");
-    assert!(text(PAGE) == page, "the table of {PAGE} says something else: run make plots");
+    assert!(text(path) == expected, "{path} differs: run make plots");
 }
 
 /// Runs the page's own traffic through the page's own limits.
@@ -107,7 +103,7 @@ impl Outcome {
 
     /// The requests of `moments` in the period that ends at `at_ms`.
     fn in_last_period(moments: &[u64], at_ms: u64) -> usize {
-        moments.iter().filter(|&&ms| ms <= at_ms && at_ms - ms < PERIOD_MS).count()
+        moments.iter().filter(|&&ms| ms <= at_ms && at_ms - ms < algorithms::PERIOD_MS).count()
     }
 
     fn most_in_a_period(&self) -> usize {
@@ -135,48 +131,4 @@ fn with_table(page: &str, table: &str) -> String {
     let (before, rest) = page.split_once(START).expect("where the table begins");
     let (_, after) = rest.split_once(END).expect("where the table ends");
     format!("{before}{START}\n{table}\n{END}{after}")
-}
-
-fn draw(outcomes: &[Outcome], path: &Path) {
-    let rows = u32::try_from(outcomes.len().div_ceil(2)).unwrap();
-    let root = SVGBackend::new(path, (2 * PANEL.0, rows * PANEL.1)).into_drawing_area();
-    root.fill(&WHITE).unwrap();
-    for (canvas, one) in root.split_evenly((rows as usize, 2)).iter().zip(outcomes) {
-        draw_panel(canvas, one);
-    }
-    root.present().unwrap();
-}
-
-/// Draws requests at the time of arrival (pale) and at the time they went on, and how many went on
-/// in the second before each moment.
-fn draw_panel(canvas: &Canvas<'_>, one: &Outcome) {
-    label(canvas, &one.algorithm, (40, 6), 14);
-    let mut chart = ChartBuilder::on(canvas)
-        .margin_top(26)
-        .margin_right(16)
-        .x_label_area_size(22)
-        .y_label_area_size(34)
-        .build_cartesian_2d(0..SHOWN_MS, 0..2 * LIMIT + 2)
-        .unwrap();
-    let seconds = |ms: &u64| format!("{} s", ms / 1_000);
-    let mut mesh = chart.configure_mesh();
-    let mesh = mesh.disable_mesh().x_labels(5).x_label_formatter(&seconds).y_labels(4);
-    mesh.label_style(("sans-serif", 11)).axis_style(PALE).draw().unwrap();
-    for (moments, colour) in [(&one.asked, PALE), (&one.went_on, COLOURS[0])] {
-        let starts = (0..SHOWN_MS / BAR_MS).map(|at| at * BAR_MS);
-        let bars = starts.filter_map(|start| bar(moments, start, colour));
-        chart.draw_series(bars).unwrap();
-    }
-    let limit = [(0, LIMIT), (SHOWN_MS, LIMIT)];
-    chart.draw_series(LineSeries::new(limit, COLOURS[7].stroke_width(1))).unwrap();
-    let sums =
-        (0..=SHOWN_MS).step_by(10).map(|end| (end, Outcome::in_last_period(&one.went_on, end)));
-    chart.draw_series(LineSeries::new(sums, COLOURS[1].stroke_width(2))).unwrap();
-}
-
-fn bar(moments: &[u64], start: u64, colour: RGBColor) -> Option<Rectangle<(u64, usize)>> {
-    let within = start..start + BAR_MS;
-    let count = moments.iter().filter(|ms| within.contains(ms)).count();
-    let corners = [(start, 0), (within.end - BAR_MS / 10, count)];
-    (count > 0).then(|| Rectangle::new(corners, colour.filled()))
 }

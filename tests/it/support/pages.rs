@@ -4,6 +4,9 @@ use std::fs;
 
 use super::tools::{root, text};
 
+/// The contents of the book, with the names that its pages have there.
+pub const CONTENTS: &str = "docs/SUMMARY.md";
+
 /// A block of code, or a command in a comment `<!-- $ … -->`, which readers do not see.
 #[derive(Clone)]
 pub struct Block {
@@ -34,7 +37,8 @@ pub fn pages() -> Vec<String> {
     let entries = fs::read_dir(root().join("docs")).expect("a folder docs");
     let names = entries.map(|entry| entry.expect("a file").file_name());
     let names = names.map(|name| format!("docs/{}", name.to_str().expect("a plain name")));
-    let mut pages: Vec<_> = names.filter(|name| name.ends_with(".md")).collect();
+    let is_page = |name: &String| name.ends_with(".md") && name != CONTENTS;
+    let mut pages: Vec<_> = names.filter(is_page).collect();
     pages.push("README.md".to_owned());
     pages.sort();
     pages
@@ -51,10 +55,10 @@ pub fn every_markdown() -> Vec<String> {
             let path = entry.expect("a file").path();
             let name = path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8");
             // Skips hidden files, and the output of Cargo.
-            let is_left_out = name.starts_with('.') || name == "target";
+            let is_left_out = name.starts_with('.') || ["target", CONTENTS].contains(&name);
             if path.is_dir() && !path.is_symlink() && !is_left_out {
                 folders.push(path);
-            } else if name.ends_with(".md") {
+            } else if name.ends_with(".md") && !is_left_out {
                 found.push(name.to_owned());
             }
         }

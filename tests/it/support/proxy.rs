@@ -43,6 +43,8 @@ pub enum Mode {
     Refuse,
     /// Half of the next reply is forwarded, then its connection is closed; then [`Mode::Pass`].
     HalveReply,
+    /// The first byte of the next reply is replaced by one that begins no reply; then [`Mode::Pass`].
+    GarbleReply,
     /// Requests are forwarded and their replies discarded. Connections that lost a reply are closed
     /// at the next mode.
     DropReplies,
@@ -295,12 +297,11 @@ impl Line {
             self.until(|mode| mode != Mode::DropReplies).await;
             return Ok(true);
         }
-        // Only one of all connections halves a reply.
-        let halves = self.mode.send_if_modified(|mode| {
-            let halves = *mode == Mode::HalveReply;
-            *mode = if halves { Mode::Pass } else { *mode };
-            halves
-        });
+        if self.is_next(Mode::GarbleReply) {
+            to.write_all(&[&b"\x01"[..], &reply[1..]].concat()).await?;
+            return Ok(false);
+        }
+        let halves = self.is_next(Mode::HalveReply);
         let mut len = if halves { reply.len() / 2 } else { reply.len() };
         if halves && reply[..len].ends_with(b"\r\n") {
             // Not between two replies.
@@ -308,6 +309,16 @@ impl Line {
         }
         to.write_all(&reply[..len]).await?;
         Ok(halves)
+    }
+
+    /// Whether this reply is the one that `mode` is for, which then ends: only one of all
+    /// connections has it.
+    fn is_next(&self, mode: Mode) -> bool {
+        self.mode.send_if_modified(|current| {
+            let is_next = *current == mode;
+            *current = if is_next { Mode::Pass } else { *current };
+            is_next
+        })
     }
 
     async fn until_it_flows(&self) {

@@ -14,6 +14,14 @@ fn mistakes(validator: &Validator, value: &Value) -> String {
     validator.iter_errors(value).map(mistake).collect()
 }
 
+/// Whether a value fits a schema.
+///
+/// # Panics
+/// When it is no schema.
+pub fn fits(schema: &Value, value: &Value) -> bool {
+    jsonschema::validator_for(schema).expect("a schema").is_valid(value)
+}
+
 fn read(path: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(installed(path)).expect("it is text")).expect("JSON")
 }

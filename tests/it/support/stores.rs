@@ -1,4 +1,4 @@
-//! Stores on a test's own server. No other file of the conformance suite builds stores.
+//! Stores on a test's own server. The conformance suite builds stores only here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub async fn decide_at_once(
     decide_at_once_on(store, requests, &DecideContext::now()).await
 }
 
-/// The same in this context.
+/// Decides concurrent requests in this context; the results are in the order of the requests.
 pub async fn decide_at_once_on(
     store: &Arc<Layered>,
     requests: impl IntoIterator<Item = Vec<CounterRequest>>,
@@ -103,7 +103,7 @@ pub async fn decide(store: &Layered, counter_requests: &[CounterRequest]) -> Dec
 pub struct Subject {
     store: Arc<AnyStore>,
     policy: OnStoreFailure,
-    /// Whether it decides at the moments of a replay; else at those of its own clock.
+    /// Whether it decides at the moments of a replay rather than by its own clock.
     pub replays: bool,
     /// Whether counters of one request may be in several slots.
     pub spreads: bool,
@@ -121,8 +121,8 @@ impl Subject {
         Self::of(AnyStore::Redis(Box::new(store_at(url, &shared(0)).await)))
     }
 
-    /// The store at a URL with a deny cache before it and the fallback behind it, as `serve` has it. The
-    /// deny cache decides nothing in a replay.
+    /// The store at a URL with a deny cache and a fallback, as `serve` uses it. The deny cache
+    /// decides nothing in a replay.
     pub async fn layered(url: &str) -> Self {
         let store = AnyStore::Redis(Box::new(store_at(url, &shared(10_000)).await));
         Self { policy: OnStoreFailure::Local, replays: false, ..Self::of(store) }
@@ -133,12 +133,12 @@ impl Subject {
         Self { store, policy, replays: true, spreads: false }
     }
 
-    /// The same store, asked about counters in several slots.
+    /// The same store, for requests with counters in several slots.
     pub fn spreading(self) -> Self {
         Self { spreads: true, ..self }
     }
 
-    /// The same store, asked at the moments of its own clock.
+    /// The same store, deciding by its own clock.
     pub fn on_its_own_clock(self) -> Self {
         Self { replays: false, ..self }
     }
@@ -148,7 +148,7 @@ impl Subject {
         self.store.transact(request, self.policy, self.context(at_ms)).await.unwrap()
     }
 
-    /// Decides requests that come at once.
+    /// Decides concurrent requests; the decisions are in the order of the requests.
     pub async fn decide_at_once(
         &self,
         requests: impl IntoIterator<Item = Vec<CounterRequest>>,
@@ -159,9 +159,9 @@ impl Subject {
             let context = self.context(at_ms);
             tokio::spawn(async move { store.transact(request, policy, context).await })
         };
-        let asked: Vec<_> = requests.into_iter().map(decide).collect();
+        let pending: Vec<_> = requests.into_iter().map(decide).collect();
         let mut decisions = Vec::new();
-        for request in asked {
+        for request in pending {
             decisions.push(request.await.unwrap().unwrap());
         }
         decisions

@@ -60,3 +60,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail "limits.files is empty: set a limits file, or limits.existingConfigMap" }}
 {{- end }}
 {{- end }}
+
+{{/*
+The text of a setting's value. Large whole numbers must not become 1e+06. YAML reads the words on and
+off as booleans; two flags take those words.
+*/}}
+{{- define "tidegate.settingValue" -}}
+{{- $flag := index . 0 }}{{ $value := index . 1 }}
+{{- if and (kindIs "bool" $value) (has $flag (list "headers" "dynamic-metadata")) -}}
+{{ ternary "on" "off" $value | quote }}
+{{- else if and (kindIs "float64" $value) (eq $value (floor $value)) -}}
+{{ printf "%.0f" $value | quote }}
+{{- else -}}
+{{ toString $value | quote }}
+{{- end -}}
+{{- end }}
