@@ -10,7 +10,11 @@ pub mod serve;
 pub mod simulate;
 pub mod top;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+
+use anstyle::AnsiColor;
+
+pub(crate) use crate::printable::printable;
 
 /// Prints to standard output, with colours on a terminal only.
 ///
@@ -19,7 +23,23 @@ use std::io::Write;
 pub fn print(text: &str) -> Result<(), String> {
     let mut out = anstream::stdout();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    printed.map_err(|error| format!("cannot print: {error}"))
+    match printed {
+        // The reader has seen enough, as `head` does.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.map_err(|error| format!("cannot print: {error}")),
+    }
+}
+
+/// Prints to standard error, with colours on a terminal only. There is no place to report that it cannot
+/// be written.
+pub fn print_error(text: &str) {
+    let _ = anstream::stderr().write_all(text.as_bytes());
+}
+
+/// Prints a failure as every command does.
+pub fn print_failure(failure: &str) {
+    let style = AnsiColor::Red.on_default().bold();
+    print_error(&format!("{style}error:{style:#} {}\n", failure.trim_end()));
 }
 
 /// A runtime on this thread.
@@ -28,12 +48,15 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
     runtime.map_err(|error| format!("runtime: {error}"))
 }
 
+/// A wider cell does not move those of other lines.
+const WIDTH_MAX: usize = 80;
+
 /// Pads each column but the last to its widest cell. Every line ends with a line feed.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
+            *width = cell.chars().count().clamp(*width, WIDTH_MAX);
         }
     }
     let mut text = String::new();
@@ -43,13 +66,4 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Escapes control characters, so that text from callers or limits files cannot move the terminal's
-/// cursor.
-fn printable(text: &str) -> String {
-    let escape = |c: char| {
-        if c.is_control() { c.escape_default().to_string() } else { c.into() }
-    };
-    text.chars().map(escape).collect()
 }

@@ -16,6 +16,7 @@ mod limits;
 mod pages;
 mod top;
 
+pub use limits::domain as describe_domain;
 pub use pages::{CountInUse, IsLeaving, Pages};
 
 /// The router over all pages.

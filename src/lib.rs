@@ -28,6 +28,7 @@ pub mod metrics;
 pub mod on_store_failure;
 pub mod period;
 pub mod plan;
+mod printable;
 pub mod proto;
 pub mod request;
 pub mod rules;

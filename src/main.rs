@@ -7,8 +7,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tidegate::command::{bench, check, migrate, query, reset, serve, simulate, top};
-use tidegate::rules::parse;
+use tidegate::command::{self, bench, check, migrate, query, reset, serve, simulate, top};
 use tidegate::settings::{Cli, Command};
 
 #[global_allocator]
@@ -28,16 +27,11 @@ fn main() -> ExitCode {
             }
         },
         Command::Simulate(settings) => finish(simulate::run(&settings), 1),
-        Command::Check(settings) => {
-            match parse::load(&settings.path, settings.switches.into()) {
-                Ok(rules) => finish(check::report(&rules), 1),
-                // Each line begins with its file, so that editors and CI can link to it.
-                Err(errors) => {
-                    anstream::eprintln!("{errors}");
-                    ExitCode::FAILURE
-                }
-            }
-        }
+        Command::Check(settings) => match check::run(&settings) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => finish(Err(error), 1),
+        },
         Command::Query(settings) => match query::run(&settings) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(REJECTED),
@@ -54,7 +48,7 @@ fn finish(result: Result<(), String>, failure: u8) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("tidegate: {}", error.trim_end());
+            command::print_failure(&error);
             ExitCode::from(failure)
         }
     }

@@ -72,9 +72,11 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Check limits files
     ///
-    /// Prints each mistake as file:line:column and exits with 1, or prints a table of the limits
-    /// and exits with 0.
-    #[command(after_help = "Example:\n  tidegate check deploy/example/limits.yaml")]
+    /// Shows each mistake in its line and exits with 1, or prints a table of the limits and exits
+    /// with 0. Each path is read as `serve --limits` reads it.
+    #[command(after_help = "Example:\n  tidegate check deploy/example/limits.yaml\n  \
+        tidegate check --strict staging/ production/\n  \
+        helm template . --show-only templates/limits.yaml | tidegate check -")]
     Check(Check),
     /// Send one request to a running service
     ///
@@ -243,11 +245,18 @@ impl Serve {
 /// Settings of `check`.
 #[derive(Args, Debug)]
 pub struct Check {
-    /// A limits file, or a directory of them
-    pub path: PathBuf,
+    /// Limits files, or directories of them; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR|-")]
+    pub paths: Vec<PathBuf>,
     /// How limits files are read
     #[command(flatten)]
     pub switches: Switches,
+    /// Exit with 1 for warnings too
+    #[arg(long)]
+    pub strict: bool,
+    /// Print mistakes, warnings and limits as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Settings of `query`.

@@ -102,7 +102,7 @@ fn table(page: &Page) -> String {
     let [least, most] = page.of_last_seconds;
     let mut rows = vec![HEADER.map(String::from)];
     for rule in &page.rules {
-        let name = printable(&format!("{}: {}", rule.domain, rule.rule));
+        let name = printable(&format!("{}: {}", rule.domain, rule.rule)).into_owned();
         rows.push([
             name.clone(),
             "all".into(),
@@ -129,5 +129,5 @@ fn row(rule: &str, value: &Value) -> [String; 5] {
     let up_to = value.rejections + value.error_max;
     let share = format!("{:.1} %", value.share * 100.0);
     let count = value.rejections.to_string();
-    [rule.to_owned(), printable(&value.entries), count, up_to.to_string(), share]
+    [rule.to_owned(), printable(&value.entries).into_owned(), count, up_to.to_string(), share]
 }

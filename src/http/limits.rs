@@ -39,7 +39,8 @@ fn refused(refusal: &Refusal) -> Value {
     json!({ "at": moment(refusal.at_ms), "mistakes": mistakes })
 }
 
-fn domain(domain: &Domain) -> Value {
+/// A domain and its rules.
+pub fn domain(domain: &Domain) -> Value {
     json!({
         "domain": domain.name(),
         "source": domain.sources().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "),

@@ -1,6 +1,7 @@
 //! The command line, as people and scripts use it.
 
 mod bench;
+mod check;
 mod migrate;
 mod reset;
 mod secrets;
@@ -47,49 +48,6 @@ fn printed(output: Output) -> Printed {
 
 fn run(args: &[&str]) -> Printed {
     printed(Tidegate::run(args, ""))
-}
-
-#[test]
-fn check_prints_the_rules_as_a_table() {
-    let folder = limits_folder(&[EDGE]);
-    let path = folder.path().join("limits-0.yaml");
-    for path in [folder.path(), &path] {
-        let printed = run(&["check", path.to_str().unwrap()]);
-        assert_eq!((printed.code, printed.err.as_str()), (0, ""));
-        assert_eq!(
-            printed.out.lines().collect::<Vec<_>>(),
-            [
-                "DOMAIN  RULE                LIMIT         ALGORITHM           FLAGS",
-                "edge    user                3 per 36500d  fixed_window        name=per_user",
-                "edge    tenant/path=/login  1 per 1h      sliding_window_log",
-            ]
-        );
-    }
-}
-
-#[test]
-fn check_names_every_mistake_with_file_line_and_column() {
-    let bad = "domain: edge\ndescriptors:\n  - key: user\n    \
-               rate_limit: { limit: 3, period: 1secnd }\n  - key: user\n    colour: red\n";
-    let folder = limits_folder(&[bad]);
-    let file = folder.path().join("limits-0.yaml");
-    let printed = run(&["check", folder.path().to_str().unwrap()]);
-    assert_eq!((printed.code, printed.out.as_str()), (1, ""));
-    for place in ["4:37", "6:5"] {
-        let place = format!("{}:{place}", file.display());
-        assert!(printed.err.contains(&place), "{place}: {}", printed.err);
-    }
-}
-
-#[test]
-fn check_names_unreadable_files() {
-    let folder = limits_folder(&[]);
-    let missing = folder.path().join("missing.yaml");
-    for path in [missing.as_path(), folder.path()] {
-        let printed = run(&["check", path.to_str().unwrap()]);
-        assert_eq!((printed.code, printed.out.as_str()), (1, ""));
-        assert!(printed.err.contains(path.to_str().unwrap()), "{}", printed.err);
-    }
 }
 
 fn query(served: &Served, args: &[&str]) -> Printed {

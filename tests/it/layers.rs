@@ -18,6 +18,7 @@ const LAYERS: &[&str] = &[
     "body",
     "proto",
     "period",
+    "printable",
     "tls",
     // The arithmetic.
     "decision",

@@ -3,19 +3,20 @@
 //! A mistake has a file, a line, a column and a message that says what is wrong and what is
 //! allowed. At most [`MISTAKES_MAX`] are kept and the rest is counted, so that a large broken file
 //! cannot use unbounded memory. Values in messages are quoted, escaped and cut, because they end up
-//! in terminals, logs and the HTTP port. An unknown key suggests the nearest allowed one.
+//! in terminals, logs and the HTTP port. [`super::names`] writes the messages about unknown names.
 
 use std::fmt;
 use std::path::Path;
 
-pub use crate::rules::load_error::LoadError;
+use crate::printable;
 pub(super) use crate::rules::load_error::Position;
+pub use crate::rules::load_error::{LoadError, Message};
 
 /// The most mistakes that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 1_000;
 
 /// The most characters of a value that a message shows.
-const QUOTED_MAX: usize = 64;
+pub(super) const QUOTED_MAX: usize = 64;
 
 /// All mistakes of all files, sorted by file, line and column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,11 @@ impl LoadErrors {
     /// The mistakes, at most [`MISTAKES_MAX`].
     pub fn iter(&self) -> impl Iterator<Item = &LoadError> {
         self.errors.iter()
+    }
+
+    /// The warnings about the same files.
+    pub fn warnings(&self) -> impl Iterator<Item = &LoadError> {
+        self.warnings.iter()
     }
 
     /// The number of mistakes, including those that are not kept.
@@ -45,19 +51,18 @@ impl LoadErrors {
     }
 
     /// Adds a mistake about a whole file.
-    pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<String>) {
+    pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<Message>) {
         let file = file.to_owned();
-        self.add(LoadError { file, line: 0, column: 0, message: message.into() });
+        self.add(LoadError { file, line: 0, column: 0, width: 0, message: message.into() });
     }
 
     /// The result of `value` for the warnings; or all mistakes and warnings in order, if there are
     /// mistakes.
     pub(super) fn or_else<T>(mut self, value: impl FnOnce(Vec<LoadError>) -> T) -> Result<T, Self> {
+        self.warnings.sort();
         if self.errors.is_empty() {
-            self.warnings.sort();
             return Ok(value(self.warnings));
         }
-        self.warnings.clear();
         self.errors.sort();
         self.errors.dedup();
         Err(self)
@@ -88,19 +93,21 @@ pub(super) struct Report<'e> {
 
 impl Report<'_> {
     /// Adds a warning: valid, but probably a mistake.
-    pub(super) fn warn(&mut self, at: Position, message: impl Into<String>) {
-        let Position { line, column } = at;
-        let file = self.file.to_owned();
+    pub(super) fn warn(&mut self, at: Position, message: impl Into<Message>) {
         if self.errors.warnings.len() < MISTAKES_MAX {
-            let message = message.into();
-            self.errors.warnings.push(LoadError { file, line, column, message });
+            let warning = self.located(at, message.into());
+            self.errors.warnings.push(warning);
         }
     }
 
-    pub(super) fn add(&mut self, at: Position, message: impl Into<String>) {
-        let Position { line, column } = at;
-        let file = self.file.to_owned();
-        self.errors.add(LoadError { file, line, column, message: message.into() });
+    pub(super) fn add(&mut self, at: Position, message: impl Into<Message>) {
+        let error = self.located(at, message.into());
+        self.errors.add(error);
+    }
+
+    fn located(&self, at: Position, message: Message) -> LoadError {
+        let Position { line, column, width } = at;
+        LoadError { file: self.file.to_owned(), line, column, width, message }
     }
 }
 
@@ -114,7 +121,9 @@ pub(super) fn shortened(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars().take(QUOTED_MAX) {
         match character {
-            control if control.is_control() => shown.extend(control.escape_default()),
+            unsafe_one if printable::is_unsafe(unsafe_one) => {
+                shown.extend(unsafe_one.escape_default());
+            }
             other => shown.push(other),
         }
     }
@@ -124,35 +133,9 @@ pub(super) fn shortened(text: &str) -> String {
     shown
 }
 
-/// The message about an unknown key: the allowed ones, and the nearest of them.
-pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
-    let message = format!("unknown key {}; allowed are {}", quoted(name), allowed.join(", "));
-    match nearest(name, allowed) {
-        Some(meant) => format!("{message}; did you mean {meant}"),
-        None => message,
-    }
-}
-
-/// The allowed name whose distance is at most a third of the letters of `name`.
-fn nearest<'a>(name: &str, allowed: &[&'a str]) -> Option<&'a str> {
-    if name.len() > QUOTED_MAX {
-        return None;
-    }
-    let near = |meant: &&'a str| (strsim::levenshtein(name, meant), *meant);
-    let (distance, meant) = allowed.iter().map(near).min_by_key(|&(distance, _)| distance)?;
-    (distance <= meant.len().div_ceil(3)).then_some(meant)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_unlike_all_allowed_ones_has_no_suggestion() {
-        assert_eq!(nearest("colour", &["key", "value"]), None);
-        assert_eq!(nearest("valeu", &["key", "value"]), Some("value"));
-        assert_eq!(nearest(&"v".repeat(10_000), &["value"]), None);
-    }
 
     #[test]
     fn a_value_is_shown_cut_and_in_one_line() {
