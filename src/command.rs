@@ -2,31 +2,46 @@
 
 pub mod bench;
 pub mod check;
+pub mod complete;
 mod dial;
 pub mod migrate;
+mod progress;
 pub mod query;
 pub mod reset;
 pub mod serve;
+mod signals;
 pub mod simulate;
 pub mod top;
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
+use std::ops::ControlFlow;
 
 use anstyle::AnsiColor;
 
-pub(crate) use crate::printable::printable;
+use crate::printable::{printable, printable_line};
+pub use signals::Completion;
 
-/// Prints to standard output, with colours on a terminal only.
+/// Prints to standard output, with colours on a terminal only. Nothing is wrong if its reader has seen
+/// enough and is gone, as `head` does.
 ///
 /// # Errors
 /// Standard output cannot be written. The message is for people.
 pub fn print(text: &str) -> Result<(), String> {
+    print_until_closed(text).map(drop)
+}
+
+/// The same; `Break` if the reader is gone.
+fn print_until_closed(text: &str) -> Result<ControlFlow<()>, String> {
     let mut out = anstream::stdout();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    match printed {
-        // The reader has seen enough, as `head` does.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => printed.map_err(|error| format!("cannot print: {error}")),
+    unless_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// The result of writing to standard output; `Break` if the reader is gone.
+fn unless_closed(written: io::Result<()>) -> Result<ControlFlow<()>, String> {
+    match written {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(format!("cannot print: {error}")),
     }
 }
 
@@ -39,7 +54,8 @@ pub fn print_error(text: &str) {
 /// Prints a failure as every command does.
 pub fn print_failure(failure: &str) {
     let style = AnsiColor::Red.on_default().bold();
-    print_error(&format!("{style}error:{style:#} {}\n", failure.trim_end()));
+    let failure = printable_line(failure.trim_end().as_bytes(), false);
+    print_error(&format!("{style}error:{style:#} {}\n", String::from_utf8_lossy(&failure)));
 }
 
 /// A runtime on this thread.

@@ -125,6 +125,11 @@ impl Request {
         self.mode == Mode::Peek
     }
 
+    /// Whether all of it gives hits back.
+    pub fn only_refunds(&self) -> bool {
+        self.mode == Mode::Refund
+    }
+
     /// Whether some descriptor gives hits back and none takes any. Descriptors of 0 hits then do
     /// not test for capacity either: a refund is never rejected.
     fn only_gives_back(&self) -> bool {

@@ -12,18 +12,20 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use prost_types::Duration as ProtoDuration;
 use serde_json::{Value, json};
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use super::dial::Target;
+use super::dial::{Port, Target};
 use crate::entries;
 use crate::limit::display::Rate;
 use crate::period;
+use crate::printable::printable;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
     Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
     Entry, GetQuotaRequest, GetQuotaResponse, LimitStatus,
 };
-use crate::settings::{Client, Entries, Query};
+use crate::settings::{Entries, Query};
 
 /// The deadline for the answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -42,8 +44,8 @@ pub fn run(query: &Query) -> Result<bool, String> {
 }
 
 async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
-    let channel = connect(&query.addr, &query.client, "start one with `tidegate serve`").await?;
-    let mut client = RateLimitServiceClient::new(channel);
+    let target = Target::new(&query.addr, &query.client, Port::Grpc)?;
+    let mut client = RateLimitServiceClient::new(connect(&target).await?);
     let domain = query.domain.clone();
     let descriptors = query.descriptors.iter().map(descriptor).collect();
     let answer = if query.peek {
@@ -54,7 +56,10 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
         let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
         client.check_rate_limit(request).await.map(tonic::Response::into_inner)
     };
-    let answer = answer.map_err(|status| refusal(&status))?;
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(status) => return Err(refusal(&target, &status).await),
+    };
     if answer.decision() == Decision::Unspecified {
         let message = "the service answers without a decision: it is older than this program";
         return Err(message.to_owned());
@@ -62,25 +67,32 @@ async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
     Ok(answer)
 }
 
-/// Connects to a service. `instead` is appended to the error: it says what else the user can do.
-pub(super) async fn connect(addr: &str, client: &Client, instead: &str) -> Result<Channel, String> {
-    let target = Target::new(addr, client, b"h2")?;
+/// Connects to a service.
+pub(super) async fn connect(target: &Target) -> Result<Channel, String> {
     // The target's own name is used: the connection is made by the target.
     let endpoint = Endpoint::from_static("http://tidegate").timeout(DEADLINE);
+    let dialed = target.clone();
     let connect = tower::service_fn(move |_: Uri| {
-        let target = target.clone();
+        let target = dialed.clone();
         async move { target.connect().await.map(TokioIo::new) }
     });
-    endpoint.connect_with_connector(connect).await.map_err(|error| {
-        let cause = first_cause(&error);
-        format!("no service at {addr}: {cause}; {instead}, or name it with --addr")
-    })
+    // The cause is the target's own message.
+    let connected = endpoint.connect_with_connector(connect).await;
+    connected.map_err(|error| first_cause(&error).to_string())
 }
 
-pub(super) fn refusal(status: &tonic::Status) -> String {
+/// Why a call has no answer.
+pub(super) async fn refusal(target: &Target, status: &tonic::Status) -> String {
     let cause = std::error::Error::source(status).map(first_cause);
     let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-    format!("{:?}: {}{cause}", status.code(), status.message())
+    let text = format!("{:?}: {}{cause}", status.code(), status.message());
+    if status.code() == Code::Unimplemented {
+        return format!(
+            "{target} does not offer this call ({text}): it is another port of Tidegate, or another service"
+        );
+    }
+    // Without a cause it is the answer of a service.
+    if cause.is_empty() { text } else { target.explain(&cause).await.unwrap_or(text) }
 }
 
 /// The innermost error has the specific cause, such as a refused connection.
@@ -140,21 +152,10 @@ fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
 
 /// The statuses in columns, one per line.
 pub(super) fn columns(descriptors: &[Entries], statuses: &[LimitStatus]) -> String {
-    let mut text = String::new();
-    let rows: Vec<_> = statuses.iter().map(|status| row(descriptors, status)).collect();
     let header = ["DESCRIPTOR", "RULE", "WITHIN", "LIMIT", "REMAINING", "FULL IN", "RETRY IN"];
-    let header = header.map(String::from);
-    let widths: Vec<usize> = (0..header.len())
-        .map(|at| {
-            let widths = rows.iter().chain([&header]).map(|row| row[at].chars().count());
-            widths.max().unwrap_or(0)
-        })
-        .collect();
-    for row in [&header].into_iter().chain(&rows) {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
+    let rows = statuses.iter().map(|status| row(descriptors, status));
+    let rows: Vec<_> = std::iter::once(header.map(String::from)).chain(rows).collect();
+    super::columns(&rows)
 }
 
 fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
@@ -172,7 +173,9 @@ fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
     };
     let retry = period(status.retry_after);
     let reset = period(status.reset_after);
-    [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
+    let descriptor = printable(&name(descriptors, status)).into_owned();
+    let rule = printable(&status.rule).into_owned();
+    [descriptor, rule, within.into(), limit, remaining, reset, retry]
 }
 
 /// Whether limits decided: while Redis does not answer, the failure policy may reject regardless of

@@ -2,10 +2,14 @@
 
 mod bench;
 mod check;
+mod complete;
+mod dial;
+mod escaped;
 mod migrate;
 mod reset;
 mod secrets;
 mod simulate;
+mod terminal;
 
 use std::fs;
 use std::net::TcpListener;

@@ -21,6 +21,7 @@ pub mod schema;
 pub mod sentinels;
 pub mod servers;
 pub mod stores;
+pub mod terminal;
 pub mod tidegate;
 pub mod tls;
 pub mod tools;

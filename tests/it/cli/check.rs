@@ -145,7 +145,7 @@ fn check_prints_json_for_programs() {
 #[test]
 fn check_prints_names_and_wildcards_of_any_length() {
     let long = "k".repeat(4_096);
-    let mut nested = format!("rate_limit: {{ limit: 1, period: 1s }}");
+    let mut nested = "rate_limit: { limit: 1, period: 1s }".to_owned();
     for _ in 0..20 {
         nested = format!("descriptors: [{{ key: {long}, value: {long}, {nested} }}]");
     }
