@@ -47,6 +47,7 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
     };
+    text += &service.store().outage().unwrap_or_default();
     // Decisions continue with the previous limits, so the probe does not fail for it.
     if let Some(refusal) = service.rules().refusal() {
         let (at, version) = (moment(refusal.at_ms), service.snapshot().load.version);

@@ -9,6 +9,7 @@ mod context;
 pub mod deny_cache;
 pub mod fallback;
 pub mod memory;
+pub mod outage;
 pub mod redis;
 pub mod resilient;
 
@@ -72,6 +73,11 @@ impl AnyStore {
             Some(redis) => redis.connected(deadline).await,
             None => Ok(()),
         }
+    }
+
+    /// The current outage, for people.
+    pub fn outage(&self) -> Option<String> {
+        self.redis().and_then(RedisStore::outage)
     }
 
     /// A problem in the configuration of the store, for people.

@@ -33,7 +33,7 @@ pub(super) enum Kind {
 }
 
 /// A level of a rule's path, as metrics tell it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     /// As the configuration has it.
     Configured(Box<str>),

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection::Connection;
-use super::outage::Findings;
+use super::findings::Findings;
 use super::probe::probe;
 use super::queue::{BatchKey, NewRequest, Queue, QueuedRequest};
 use super::shared::Shared;
@@ -45,6 +45,7 @@ const PROBES_MAX: u32 = 200_000;
 
 /// One server.
 pub(super) struct Node {
+    name: Arc<str>,
     queue: Queue,
     connection: Connection,
     /// What a decision may take.
@@ -80,9 +81,11 @@ impl Node {
         let NodeOptions { name, connection, queue, timeout, in_cluster } = options;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
+        let name: Arc<str> = name.into();
         let (why, probe, findings) =
-            (Mutex::default(), Mutex::new(probe), shared.servers.findings(name));
+            (Mutex::default(), Mutex::new(probe), shared.servers.findings(&name));
         Self {
+            name,
             queue,
             connection,
             timeout_us,
@@ -348,7 +351,7 @@ impl Node {
             return;
         }
         *self.why.lock() = Some(why.clone());
-        self.shared.outages.begun(why, &self.shared.metrics);
+        self.shared.outages.begin(&self.name, why, &self.shared.metrics);
         self.queue.give_up(|| Err(self.known_down()));
         tokio::spawn(Arc::clone(self).probe_until_back());
     }
@@ -357,7 +360,7 @@ impl Node {
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
             self.connection.reset_backoff();
-            self.shared.outages.ended(&self.shared.metrics);
+            self.shared.outages.end(&self.name, &self.shared.metrics);
         }
     }
 
@@ -420,7 +423,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         // What it knew of an outage goes with it.
         if self.is_down() {
-            self.shared.outages.forgotten();
+            self.shared.outages.forget(&self.name);
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The state that the Redis stores of all threads share.
 
-use super::outage::{Outages, Servers};
+use std::sync::Arc;
+
+use super::findings::Servers;
 use crate::metrics::Metrics;
+use crate::store::outage::Outages;
 
 /// The state that the Redis stores of all threads share.
 pub struct Shared {
-    pub(super) outages: Outages,
+    pub(super) outages: Arc<Outages>,
     pub(super) servers: Servers,
     pub(super) metrics: Metrics,
 }
@@ -13,6 +16,11 @@ pub struct Shared {
 impl Shared {
     /// State for stores that count in `metrics`.
     pub fn new(metrics: Metrics) -> Self {
-        Self { outages: Outages::default(), servers: Servers::default(), metrics }
+        Self::with_outages(metrics, Arc::default())
+    }
+
+    /// The same, with outages that others know of too.
+    pub fn with_outages(metrics: Metrics, outages: Arc<Outages>) -> Self {
+        Self { outages, servers: Servers::default(), metrics }
     }
 }
