@@ -32,13 +32,14 @@ test: ## Install the servers that the tests need, then run all tests.
 	tests/tools/install-servers
 	cargo test
 
-lint: ## Check format, lints, docs, scripts, the container file, dependencies and that the fuzz targets build.
+lint: ## Check format, lints, docs, scripts, the container file, the API, dependencies and that the fuzz targets build.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
-	tests/tools/install-servers shellcheck hadolint
+	tests/tools/install-servers shellcheck hadolint buf
 	.servers/shellcheck/shellcheck $(SCRIPTS)
 	.servers/hadolint/hadolint deploy/Containerfile
+	.servers/buf/buf lint proto
 	@command -v cargo-deny >/dev/null || $(MAKE) $(TOOLS)/bin/cargo-deny
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" cargo deny --log-level error check bans licenses sources
 

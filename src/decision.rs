@@ -17,7 +17,7 @@ pub struct Decision {
 impl Decision {
     /// The decision for a request that matches no limit.
     pub const fn without_limits() -> Self {
-        Self { allowed: true, source: Source::Store, statuses: Vec::new() }
+        Self { allowed: true, source: Source::NoLimit, statuses: Vec::new() }
     }
 }
 
@@ -30,11 +30,13 @@ pub enum Source {
     DenyCache,
     /// In this process, because the store did not answer.
     Fallback,
+    /// No limit applied, so the store was not asked.
+    NoLimit,
 }
 
 impl Source {
     /// All sources, ordered by their index.
-    pub const ALL: [Self; 3] = [Self::Store, Self::DenyCache, Self::Fallback];
+    pub const ALL: [Self; 4] = [Self::Store, Self::DenyCache, Self::Fallback, Self::NoLimit];
 
     /// The value of the metric label `source`.
     pub const fn name(self) -> &'static str {
@@ -42,6 +44,7 @@ impl Source {
             Self::Store => "store",
             Self::DenyCache => "deny_cache",
             Self::Fallback => "fallback",
+            Self::NoLimit => "no_limit",
         }
     }
 }

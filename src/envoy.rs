@@ -20,6 +20,7 @@ use tightest::rejects;
 use wire::{push_head, push_number, push_sized, sized};
 
 pub use headers::Headers;
+pub(crate) use headers::rate_limit as rate_limit_headers;
 
 const OVERALL_CODE: u8 = wire::number(1);
 const RESPONSE_HEADERS: u8 = sized(3);

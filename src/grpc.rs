@@ -1,12 +1,13 @@
-//! The gRPC services: one handler for all RPCs, and the only place that maps the cause of a failure
-//! to a gRPC [`Status`].
+//! The gRPC services: one handler for all RPCs.
 //!
 //! The handler reads the message, hands the request to the service and encodes its answer. `rpc` has
-//! what differs between RPCs. Malformed calls are refused before, in `routes` and `message`.
+//! what differs between RPCs. Malformed calls are refused before, in `routes` and `message`. `refusal`
+//! has every error.
 
 pub mod admin;
 pub mod calls;
 mod message;
+pub(crate) mod refusal;
 pub mod routes;
 pub(crate) mod rpc;
 
@@ -23,12 +24,12 @@ use crate::envoy::Style;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Shed;
 use crate::request::{Bounds, Request, RequestError};
-use crate::service::{Answer, DecideError, Service};
+use crate::service::{Answer, Service};
 use crate::store::DecideContext;
-use crate::store_error::StoreError;
 use crate::trace::Operation;
 use calls::Calls;
 use message::{Encoding, ResponseBody};
+use refusal::refuse_undecided;
 use rpc::Rpc;
 pub use rpc::check_response;
 
@@ -114,26 +115,7 @@ impl Grpc {
         drop(message);
         match self.service.process(request, context, write).await {
             Ok(answer) => message::respond(&answer),
-            Err(error) => status_of(error).into_http(),
+            Err(error) => refuse_undecided(&error).into_http(),
         }
-    }
-}
-
-/// The gRPC code and message for each cause of a failure.
-fn status_of(error: DecideError) -> Status {
-    match error {
-        DecideError::Request(_) => Status::invalid_argument(error.to_string()),
-        DecideError::Overloaded => Status::resource_exhausted(error.to_string()),
-        DecideError::Store(StoreError::Timeout) => {
-            Status::unavailable("the store did not answer in time")
-        }
-        // The store's own words may contain host names and keys. They go to the log only.
-        DecideError::Store(
-            StoreError::Unavailable(_)
-            | StoreError::Lost(_)
-            | StoreError::BadReply(_)
-            | StoreError::Answered(_)
-            | StoreError::Clustered,
-        ) => Status::unavailable("the store cannot decide; the server's log says why"),
     }
 }

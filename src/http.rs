@@ -9,13 +9,19 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 
 use crate::clock::moment;
+use crate::grpc::rpc::{CheckRateLimit, GetQuota, ShouldRateLimit};
 use crate::service::Readiness;
 
+mod exchange;
 mod json;
 mod limits;
 mod pages;
+mod proto_json;
 mod top;
+mod unknown_field;
+mod v1;
 
+use exchange::Route;
 pub use limits::domain as describe_domain;
 pub use pages::{CountInUse, IsLeaving, Pages};
 
@@ -27,7 +33,9 @@ pub fn router(pages: Arc<Pages>) -> Router {
         .route("/metrics", get(metrics))
         .route("/limits", get(limits::show))
         .route("/top", get(top::show))
-        .route("/json", post(json::handle))
+        .route(ShouldRateLimit::ROUTE, post(json::handle))
+        .route(CheckRateLimit::ROUTE, post(v1::handle::<CheckRateLimit>))
+        .route(GetQuota::ROUTE, post(v1::handle::<GetQuota>))
         .with_state(pages)
 }
 

@@ -38,5 +38,6 @@ pub mod service;
 pub mod settings;
 pub mod store;
 pub mod store_error;
+mod suggest;
 pub mod tls;
 pub mod trace;

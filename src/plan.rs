@@ -12,7 +12,7 @@ use crate::decision::{Enforcement, QuotaGroup};
 use crate::key::{Group, Key, KeyParts, KeyPrefix, KeySuffix};
 use crate::limit::RUN_COST_MAX;
 use crate::limit::{HITS_MAX, Limit};
-use crate::request::{Descriptor, Entries, Request, RequestError};
+use crate::request::{Descriptor, Entries, Request, RequestError, refuse};
 use crate::rules::{Domain, Rule, RuleLimit};
 
 mod quotas;
@@ -179,7 +179,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
     ) -> Result<(), RequestError> {
         if self.plan.matched.len() >= LIMITS_MAX {
             let message = format!("meet more than {LIMITS_MAX} limits; ask in several requests");
-            return Err(RequestError { field: "descriptors".to_owned(), message });
+            return refuse("descriptors", message);
         }
         let Some(&limit) = origin.limit() else { return Ok(()) };
         let key = Key::of(key_parts).in_group(self.group(&origin));
@@ -197,7 +197,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
         let index = if let Some(index) = same {
             let other = &mut self.plan.counters[index];
             if other.enforcement != enforcement {
-                return Err(contradicts(at));
+                return contradicts(at);
             }
             add(other, &counter, at)?;
             index
@@ -207,7 +207,7 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
             }
             self.cost += limit.run_cost();
             if self.cost > RUN_COST_MAX {
-                return Err(too_costly());
+                return too_costly();
             }
             self.plan.counters.push(counter);
             self.plan.counters.len() - 1
@@ -243,17 +243,17 @@ impl<'a, 'r> PlanBuilder<'a, 'r> {
     }
 }
 
-fn too_costly() -> RequestError {
+fn too_costly<T>() -> Result<T, RequestError> {
     let message = format!(
         "meet limits that cost more than {RUN_COST_MAX} together (a window or bucket costs 4, a log \
          12 to 75, a sliding_window_counter 4 and 1 for every 4 sub_windows); ask in several requests"
     );
-    RequestError { field: "descriptors".to_owned(), message }
+    refuse("descriptors", message)
 }
 
-fn contradicts(at: usize) -> RequestError {
+fn contradicts<T>(at: usize) -> Result<T, RequestError> {
     let message = "an earlier descriptor brings another limit for the same counter";
-    RequestError { field: format!("descriptors[{at}].limit"), message: message.to_owned() }
+    refuse(format!("descriptors[{at}].limit"), message)
 }
 
 /// Adds up the hits of two asks of one counter; given back counts against taken.
@@ -263,7 +263,7 @@ fn add(
     at: usize,
 ) -> Result<(), RequestError> {
     if counter.limit != other.limit {
-        return Err(contradicts(at));
+        return contradicts(at);
     }
     let signed = |counter: &CounterRequest| {
         let hits = i64::try_from(counter.hits).unwrap_or(i64::MAX);

@@ -44,6 +44,7 @@ pub struct Request {
     /// Hits for a descriptor that names none.
     hits: u64,
     mode: Mode,
+    explains: bool,
 }
 
 /// A range in a request's text, which is shorter than 4 GiB.
@@ -105,7 +106,11 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, RequestError> {
+/// Refuses a request for this field.
+pub(crate) fn refuse<T>(
+    field: impl Into<String>,
+    message: impl Into<String>,
+) -> Result<T, RequestError> {
     Err(RequestError { field: field.into(), message: message.into() })
 }
 
@@ -128,6 +133,11 @@ impl Request {
     /// Whether all of it gives hits back.
     pub fn only_refunds(&self) -> bool {
         self.mode == Mode::Refund
+    }
+
+    /// Whether the caller asks which rule each descriptor matches.
+    pub fn explains(&self) -> bool {
+        self.explains
     }
 
     /// Whether some descriptor gives hits back and none takes any. Descriptors of 0 hits then do
@@ -199,6 +209,7 @@ impl<'b> RequestBuilder<'b> {
             limits: Vec::new(),
             hits: 1,
             mode: Mode::Take,
+            explains: false,
         };
         Self { request, bounds }
     }
@@ -220,6 +231,11 @@ impl<'b> RequestBuilder<'b> {
     /// Sets the mode of all descriptors.
     pub fn mode(&mut self, mode: Mode) {
         self.request.mode = mode;
+    }
+
+    /// Asks which rule each descriptor matches.
+    pub fn explain(&mut self, explains: bool) {
+        self.request.explains = explains;
     }
 
     /// Begins the next descriptor; its own `hits` override the request's.

@@ -20,6 +20,7 @@ mod rule;
 mod rule_set;
 mod switches;
 mod tree;
+mod walk;
 mod wildcard;
 
 pub use changes::Changes;
@@ -28,6 +29,7 @@ pub(crate) use rule::Segment;
 pub use rule::{Rule, RuleLimit, Unlimited};
 pub use rule_set::RuleSet;
 pub use switches::Switches;
+pub use walk::DeadEnd;
 
 /// The deepest nesting of descriptors.
 pub const LEVELS_MAX: usize = 32;

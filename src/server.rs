@@ -25,7 +25,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use tonic::service;
 use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_reflection::server as reflection;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::body::ARRIVAL_MAX;
@@ -34,6 +36,7 @@ use crate::follow::Control;
 use crate::grpc::CallBudgets;
 use crate::grpc::calls::{CALL_BYTES, SWEEPS_MAX};
 use crate::grpc::routes::Routes;
+use crate::grpc::rpc::SERVICES;
 use crate::http;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{Metrics, Shed};
@@ -254,6 +257,23 @@ fn is_leaving(follow: &PhaseWatch) -> http::IsLeaving {
     Box::new(move || follow.now() >= Phase::Leaving)
 }
 
+/// Health and reflection. Their requests are short, and tonic allocates as many bytes as a message
+/// claims.
+fn aside(health: HealthServer<impl Health>) -> Result<service::Routes, String> {
+    let reflection = || {
+        let builder = reflection::Builder::configure()
+            .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        SERVICES.into_iter().fold(builder, reflection::Builder::with_service_name)
+    };
+    let failed = |error| format!("reflection: {error}");
+    let v1 = reflection().build_v1().map_err(failed)?;
+    let v1alpha = reflection().build_v1alpha().map_err(failed)?;
+    Ok(service::Routes::new(health.max_decoding_message_size(ASIDE_BYTES_MAX))
+        .add_service(v1.max_decoding_message_size(ASIDE_BYTES_MAX))
+        .add_service(v1alpha.max_decoding_message_size(ASIDE_BYTES_MAX)))
+}
+
 async fn start_workers(
     shared: &Arc<SharedState>,
     health: &HealthServer<impl Health>,
@@ -268,19 +288,7 @@ async fn start_workers(
         let (shared, health) = (Arc::clone(shared), health.clone());
         let prepare = async move || {
             let grpc = shared.grpc().await?;
-            let reflection = tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-            let reflection = crate::grpc::rpc::SERVICES
-                .into_iter()
-                .fold(reflection, tonic_reflection::server::Builder::with_service_name)
-                .build_v1()
-                .map_err(|error| format!("reflection: {error}"))?;
-            // Health and reflection requests are short, and tonic allocates as many bytes as a
-            // message claims.
-            let health = health.max_decoding_message_size(ASIDE_BYTES_MAX);
-            let reflection = reflection.max_decoding_message_size(ASIDE_BYTES_MAX);
-            Ok(Routes { grpc: Arc::new(grpc), health, reflection })
+            Ok(Routes { grpc: Arc::new(grpc), aside: aside(health)? })
         };
         let (worker, prepared) = Worker::start(number, options, follow.clone(), prepare)
             .map_err(|error| format!("a thread to serve on: {error}"))?;

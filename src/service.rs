@@ -22,6 +22,7 @@ mod answer;
 mod decision_log;
 mod dimension;
 mod error;
+mod explain;
 mod in_force;
 mod offender;
 mod snapshot;
@@ -31,6 +32,7 @@ pub use answer::{Answer, LimitAnswer};
 use decision_log::Decided;
 pub use decision_log::DecisionLog;
 pub use error::DecideError;
+pub use explain::{Explanation, Match};
 pub use in_force::{Refusal, Rules};
 pub use snapshot::{Load, Snapshot};
 
@@ -209,10 +211,14 @@ impl Service {
     ) -> Result<Answer<'s>, DecideError> {
         let Some(domain) = snapshot.rules.domain(request.domain()) else {
             if !request.only_reads() {
-                snapshot.metrics.count_decision(None, true, Source::Store);
+                snapshot.metrics.count_decision(None, true, Source::NoLimit);
             }
             self.metrics.decision_seconds.record(watch.elapsed());
-            return Ok(Answer::without_limits());
+            let mut answer = Answer::without_limits();
+            if request.explains() {
+                answer.explanations = explain::unknown_domain(&snapshot.rules, request);
+            }
+            return Ok(answer);
         };
         let Plan { matched, counters } =
             snapshot.plan(domain, request).map_err(DecideError::Request)?;
@@ -227,7 +233,11 @@ impl Service {
             self.count(snapshot, request, domain, &matched, &decision);
         }
         self.metrics.decision_seconds.record(watch.elapsed());
-        Ok(Answer::of(domain, &matched, &decision))
+        let mut answer = Answer::of(domain, &matched, &decision);
+        if request.explains() {
+            answer.explanations = explain::of_domain(domain, request, &matched);
+        }
+        Ok(answer)
     }
 
     /// Gives back what a request of hits given back says, by the store and no other: a counter

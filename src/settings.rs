@@ -80,7 +80,7 @@ impl Cli {
 pub enum Command {
     /// Run the service
     ///
-    /// Serves gRPC (CheckRateLimit, GetQuota, Envoy's ShouldRateLimit, health, reflection) and
+    /// Serves gRPC (CheckRateLimit, GetQuota, RefundHits, Envoy's ShouldRateLimit, health, reflection) and
     /// HTTP (/healthz, /readyz, /metrics, /limits, /top, and /json for requests).
     #[command(after_help = "Example:\n  tidegate serve --limits deploy/example/limits.yaml\n  \
         tidegate serve --limits /etc/tidegate --store redis://127.0.0.1:6379\n  \
@@ -306,9 +306,9 @@ pub struct Query {
     pub descriptors: Vec<Entries>,
     /// Hits per descriptor
     #[arg(long, value_name = "N")]
-    pub hits: Option<u32>,
+    pub hits: Option<u64>,
     /// Only ask; take no hits
-    #[arg(long, conflicts_with_all = ["refund", "hits"])]
+    #[arg(long, conflicts_with = "refund")]
     pub peek: bool,
     /// Give the hits back
     #[arg(long)]

@@ -29,6 +29,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Timeout of the answer to a greeting.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
+/// What rustls calls the failures that [`Target::explain`] knows: its errors lose their types on the way.
+const TLS_ERRORS: [&str; 4] =
+    ["NoApplicationProtocol", "UnknownIssuer", "BadSignature", "CertificateRequired"];
+
 const FLAGS: Flags =
     Flags { ca: "--ca-file", cert: "--cert-file", key: "--key-file", peer: "the service" };
 
@@ -159,6 +163,11 @@ impl Target {
         wire.read_exact(&mut first).await.map(drop)
     }
 
+    /// Waits for what the peer says after the handshake, such as that it wants a certificate.
+    async fn probe_tls(&self) -> io::Result<()> {
+        self.dial().await?.read_exact(&mut [0]).await.map(drop)
+    }
+
     /// The value for an HTTP `Host` header.
     pub(super) fn host(&self) -> String {
         match &self.address.destination {
@@ -200,10 +209,15 @@ impl Target {
                 port.number()
             )
         };
+        // The peer may have closed the connection before its answer was read.
+        let mut probed = String::new();
         if self.tls.is_none() && self.heard.speech().is_none() {
-            // The peer may have closed the connection before its answer was read.
             let _ = timeout(PROBE_MAX, self.probe()).await;
+        } else if self.tls.is_some() && !TLS_ERRORS.iter().any(|name| error.contains(name)) {
+            let found = timeout(PROBE_MAX, self.probe_tls()).await;
+            probed = found.ok().and_then(Result::err).map_or(probed, |error| error.to_string());
         }
+        let error = if probed.is_empty() { error } else { &probed };
         match (&self.tls, self.heard.speech()) {
             (None, Some(Speech::Tls)) => Some(format!(
                 "{address} uses TLS: write --addr https://{address}, with --ca-file if this machine does \
@@ -214,7 +228,6 @@ impl Target {
                  --cert-file"
             )),
             (None, Some(spoken)) if spoken != port.speech() => Some(wrong_port(spoken.verb())),
-            // The names of rustls: its errors lost their types on the way here.
             (Some(_), _) if error.contains("NoApplicationProtocol") => {
                 Some(wrong_port("speaks another protocol over TLS"))
             }

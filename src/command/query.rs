@@ -4,26 +4,22 @@
 //! decides; this command only prints. The default output is a table for people; `--json` prints one
 //! object for programs, with times in milliseconds. TLS certificates are always verified.
 
-use std::fmt::Write;
+mod answer;
+mod print;
+
 use std::time::Duration;
 
-use anstyle::{AnsiColor, Style};
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use prost_types::Duration as ProtoDuration;
-use serde_json::{Value, json};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
+use self::answer::Answer;
+pub(super) use self::print::columns;
 use super::dial::{Port, Target};
-use crate::entries;
-use crate::limit::display::Rate;
-use crate::period;
-use crate::printable::printable;
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
-    Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
-    Entry, GetQuotaRequest, GetQuotaResponse, LimitStatus,
+    CheckRateLimitRequest, Decision, Descriptor, Entry, GetQuotaRequest, RefundHitsRequest,
 };
 use crate::settings::{Entries, Query};
 
@@ -37,32 +33,47 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub fn run(query: &Query) -> Result<bool, String> {
     let runtime = super::runtime()?;
     let answer = runtime.block_on(ask(query))?;
-    let text =
-        if query.json { format!("{}\n", json(query, &answer)) } else { table(query, &answer) };
+    let text = if query.json {
+        format!("{}\n", print::json(query, &answer))
+    } else {
+        print::text(query, &answer)
+    };
     super::print(&text)?;
-    Ok(answer.decision() == Decision::Allowed)
+    Ok(answer.is_allowed())
 }
 
-async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
+async fn ask(query: &Query) -> Result<Answer, String> {
     let target = Target::new(&query.addr, &query.client, Port::Grpc)?;
     let mut client = RateLimitServiceClient::new(connect(&target).await?);
     let domain = query.domain.clone();
-    let descriptors = query.descriptors.iter().map(descriptor).collect();
+    let mut descriptors: Vec<_> = query.descriptors.iter().map(descriptor).collect();
+    let hits = query.hits;
+    let explained =
+        GetQuotaRequest { domain: domain.clone(), descriptors: descriptors.clone(), explain: true };
     let answer = if query.peek {
-        let quota = client.get_quota(GetQuotaRequest { domain, descriptors }).await;
-        quota.map(|quota| of_quota(quota.into_inner()))
+        // The request has no hits of its own.
+        descriptors.iter_mut().for_each(|descriptor| descriptor.hits = hits);
+        let request = GetQuotaRequest { domain, descriptors, explain: true };
+        client.get_quota(request).await.map(|quota| Answer::of_quota(quota.into_inner()))
+    } else if query.refund {
+        let request = RefundHitsRequest { domain, descriptors, hits };
+        client.refund_hits(request).await.map(|refund| Answer::of_refund(refund.into_inner()))
     } else {
-        let (hits, refund) = (query.hits.unwrap_or(0), query.refund);
-        let request = CheckRateLimitRequest { domain, descriptors, hits, refund };
-        client.check_rate_limit(request).await.map(tonic::Response::into_inner)
+        let request = CheckRateLimitRequest { domain, descriptors, hits };
+        client.check_rate_limit(request).await.map(|check| Answer::of_check(check.into_inner()))
     };
-    let answer = match answer {
+    let mut answer = match answer {
         Ok(answer) => answer,
         Err(status) => return Err(refusal(&target, &status).await),
     };
-    if answer.decision() == Decision::Unspecified {
+    if answer.check.decision() == Decision::Unspecified {
         let message = "the service answers without a decision: it is older than this program";
         return Err(message.to_owned());
+    }
+    if answer.explanations.is_empty() {
+        // Only a help for people: the decision stands without it.
+        let explained = client.get_quota(explained).await.map(tonic::Response::into_inner);
+        answer.explanations = explained.map(|quota| quota.explanations).unwrap_or_default();
     }
     Ok(answer)
 }
@@ -103,125 +114,4 @@ fn first_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
 pub(super) fn descriptor(entries: &Entries) -> Descriptor {
     let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
     Descriptor { entries: entries.0.iter().map(entry).collect(), hits: None }
-}
-
-/// Converts a quota to an answer of a check, which has more fields.
-fn of_quota(quota: GetQuotaResponse) -> CheckRateLimitResponse {
-    let GetQuotaResponse { decision, statuses, source } = quota;
-    CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
-}
-
-fn ms(duration: ProtoDuration) -> u64 {
-    let seconds = u64::try_from(duration.seconds).unwrap_or(0);
-    seconds.saturating_mul(1_000) + u64::try_from(duration.nanos).unwrap_or(0) / 1_000_000
-}
-
-fn period(duration: Option<ProtoDuration>) -> String {
-    duration.map_or_else(|| "-".to_owned(), |duration| period::format(ms(duration)))
-}
-
-fn name(descriptors: &[Entries], status: &LimitStatus) -> String {
-    let entries = usize::try_from(status.descriptor).ok().and_then(|at| descriptors.get(at));
-    let mut text = String::new();
-    for (key, value) in entries.into_iter().flat_map(|entries| &entries.0) {
-        entries::push(&mut text, key, value);
-    }
-    text
-}
-
-fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
-    let allowed = answer.decision() == Decision::Allowed;
-    let colour = if allowed { AnsiColor::Green } else { AnsiColor::Red };
-    let style = Style::new().bold().fg_color(Some(colour.into()));
-    let mut text = format!("{style}{}{style:#}", if allowed { "allowed" } else { "rejected" });
-    if let Some(wait) = answer.retry_after {
-        let _ = write!(text, ", would pass in {}", period(Some(wait)));
-    } else if !allowed && !query.peek && is_of_limits(answer) {
-        text.push_str(", and would never be allowed under this limit");
-    }
-    if let Some(delay) = answer.delay {
-        let _ = write!(text, ", hold it for {}", period(Some(delay)));
-    }
-    text.push('\n');
-    if answer.statuses.is_empty() {
-        text.push_str("no limit applies to these descriptors\n");
-        return text;
-    }
-    text + &columns(&query.descriptors, &answer.statuses)
-}
-
-/// The statuses in columns, one per line.
-pub(super) fn columns(descriptors: &[Entries], statuses: &[LimitStatus]) -> String {
-    let header = ["DESCRIPTOR", "RULE", "WITHIN", "LIMIT", "REMAINING", "FULL IN", "RETRY IN"];
-    let rows = statuses.iter().map(|status| row(descriptors, status));
-    let rows: Vec<_> = std::iter::once(header.map(String::from)).chain(rows).collect();
-    super::columns(&rows)
-}
-
-fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
-    let within = match (status.within_limit, status.shadow) {
-        (true, _) => "yes",
-        (false, false) => "no",
-        (false, true) => "no (shadow)",
-    };
-    let (limit, remaining) = if status.unlimited {
-        ("unlimited".to_owned(), "-".to_owned())
-    } else {
-        let rate = |period| Rate { hits: status.limit, period_ms: ms(period) }.to_string();
-        let limit = status.period.map_or_else(|| "-".to_owned(), rate);
-        (limit, status.remaining.to_string())
-    };
-    let retry = period(status.retry_after);
-    let reset = period(status.reset_after);
-    let descriptor = printable(&name(descriptors, status)).into_owned();
-    let rule = printable(&status.rule).into_owned();
-    [descriptor, rule, within.into(), limit, remaining, reset, retry]
-}
-
-/// Whether limits decided: while Redis does not answer, the failure policy may reject regardless of
-/// limits.
-fn is_of_limits(answer: &CheckRateLimitResponse) -> bool {
-    answer.source() != DecisionSource::Fallback
-}
-
-/// Milliseconds until a rejected request would be allowed, -1 if that is never; null if it is
-/// allowed or if the time is unknown.
-fn retry_ms(is_known: bool, retry_after: Option<ProtoDuration>) -> Value {
-    match retry_after {
-        Some(wait) => json!(ms(wait)),
-        None if is_known => json!(-1),
-        None => Value::Null,
-    }
-}
-
-fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
-    let allowed = answer.decision() == Decision::Allowed;
-    let is_of_limits = is_of_limits(answer);
-    let status = |status: &LimitStatus| {
-        json!({
-            "descriptor": name(&query.descriptors, status),
-            "rule": status.rule,
-            "within_limit": status.within_limit,
-            "limit": status.limit,
-            "remaining": status.remaining,
-            "reset_after_ms": status.reset_after.map(ms),
-            "retry_after_ms": retry_ms(is_of_limits && !status.within_limit, status.retry_after),
-            "period_ms": status.period.map(ms),
-            "algorithm": short(Algorithm::as_str_name(&status.algorithm()), "ALGORITHM_"),
-            "shadow": status.shadow,
-            "unlimited": status.unlimited,
-        })
-    };
-    json!({
-        "allowed": allowed,
-        "delay_ms": answer.delay.map_or(0, ms),
-        // A quota has no such value for the whole request.
-        "retry_after_ms": retry_ms(is_of_limits && !allowed && !query.peek, answer.retry_after),
-        "source": short(answer.source().as_str_name(), "DECISION_SOURCE_"),
-        "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
-    })
-}
-
-fn short(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
 }

@@ -15,6 +15,7 @@ use tokio::time::{interval, timeout};
 use super::dial::{Port, Stream, Target};
 use super::signals::Signals;
 use super::{columns, printable};
+use crate::entries;
 use crate::settings::Top;
 
 /// Timeout of the request.
@@ -45,7 +46,7 @@ struct Rule {
 
 #[derive(Deserialize)]
 struct Value {
-    entries: String,
+    entries: Vec<(String, String)>,
     rejections: u64,
     error_max: u64,
     share: f64,
@@ -97,7 +98,8 @@ async fn ask(top: &Top, target: &Target) -> Result<String, String> {
     };
     match status {
         StatusCode::OK => Ok(text),
-        StatusCode::NOT_FOUND => {
+        // With a filter it says that nothing in force has this name.
+        StatusCode::NOT_FOUND if top.domain.is_none() && top.rule.is_none() => {
             Err(format!("{target} has no /top: it is not Tidegate's HTTP port"))
         }
         _ => Err(format!("{status}: {}", text.trim())),
@@ -165,5 +167,7 @@ fn row(rule: &str, value: &Value) -> [String; 5] {
     let up_to = value.rejections + value.error_max;
     let share = format!("{:.1} %", value.share * 100.0);
     let count = value.rejections.to_string();
-    [rule.to_owned(), printable(&value.entries).into_owned(), count, up_to.to_string(), share]
+    let mut entries = String::new();
+    value.entries.iter().for_each(|(key, value)| entries::push(&mut entries, key, value));
+    [rule.to_owned(), printable(&entries).into_owned(), count, up_to.to_string(), share]
 }

@@ -51,7 +51,7 @@ pub(super) fn of(answer: &Answer<'_>, headers: Headers) -> Vec<HeaderValue> {
     match headers {
         Headers::Off => vec![],
         Headers::XRateLimit => tightest(enforced).map(x_ratelimit).unwrap_or_default(),
-        Headers::Draft => draft(enforced.filter(|limit| limit.definition.is_some()), answer),
+        Headers::Draft => draft(answer),
     }
 }
 
@@ -64,10 +64,20 @@ fn x_ratelimit(limit: &LimitAnswer<'_>) -> Vec<HeaderValue> {
     ]
 }
 
-fn draft<'a>(
-    limited: impl Iterator<Item = &'a LimitAnswer<'a>>,
-    answer: &Answer<'_>,
-) -> Vec<HeaderValue> {
+fn draft(answer: &Answer<'_>) -> Vec<HeaderValue> {
+    let rate_limit = rate_limit(answer).into_iter().flatten();
+    let mut headers: Vec<_> = rate_limit.map(|(key, value)| header(key, value)).collect();
+    if !answer.allowed {
+        let waits = answer.limits.iter().filter(|limit| rejects(limit)).map(seconds);
+        headers.extend(waits.max().map(|wait| header("Retry-After", wait.to_string())));
+    }
+    headers
+}
+
+/// The names and values of `RateLimit-Policy` and `RateLimit`; `None` if no limit applies.
+pub(crate) fn rate_limit(answer: &Answer<'_>) -> Option<[(&'static str, String); 2]> {
+    let enforced = answer.limits.iter().filter(|limit| limit.enforcement != Enforcement::Shadow);
+    let limited = enforced.filter(|limit| limit.definition.is_some());
     let (mut policies, mut states) = (String::new(), String::new());
     let mut names: Vec<String> = vec![];
     for limit in limited.take(LISTED_MAX) {
@@ -81,16 +91,7 @@ fn draft<'a>(
         let _ = write!(states, "{separator}{name};r={remaining};t={seconds}");
         names.push(name);
     }
-    let mut headers = vec![];
-    if !policies.is_empty() {
-        headers.push(header("RateLimit-Policy", policies));
-        headers.push(header("RateLimit", states));
-    }
-    if !answer.allowed {
-        let waits = answer.limits.iter().filter(|limit| rejects(limit)).map(seconds);
-        headers.extend(waits.max().map(|wait| header("Retry-After", wait.to_string())));
-    }
-    headers
+    (!names.is_empty()).then_some([("RateLimit-Policy", policies), ("RateLimit", states)])
 }
 
 fn header(key: &str, value: String) -> HeaderValue {

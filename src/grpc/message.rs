@@ -17,6 +17,7 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tower::BoxError;
 
+use super::refusal::{Reason, refuse};
 use crate::body::{BodyError, BoundedBody, MESSAGE_BYTES_MAX};
 
 /// Length of a message's header: one byte for the compression flag, four for the length.
@@ -77,8 +78,8 @@ where
             message.advance(HEAD_BYTES);
             Ok(message)
         }
-        None if so_far.is_empty() => Err(Status::internal("the call has no message")),
-        None => Err(Status::internal("the message ends before the length that it claims")),
+        None if so_far.is_empty() => Err(malformed("the call has no message")),
+        None => Err(malformed("the message ends before the length that it claims")),
     }
 }
 
@@ -107,13 +108,13 @@ fn is_whole(bytes: &[u8], encoding: Encoding) -> Result<bool, Status> {
         other => {
             let message =
                 format!("{other} before the message's length, and no grpc-encoding for it");
-            return Err(Status::internal(message));
+            return Err(malformed(message));
         }
     }
     let claimed = u32::from_be_bytes([a, b, c, d]) as usize;
     if claimed > MESSAGE_BYTES_MAX {
         let message = format!("the message has {claimed} bytes; {MESSAGE_BYTES_MAX} are the most");
-        return Err(Status::out_of_range(message));
+        return Err(refuse(Reason::MessageTooLong, message));
     }
     if message.len() > claimed {
         return Err(too_many());
@@ -123,19 +124,23 @@ fn is_whole(bytes: &[u8], encoding: Encoding) -> Result<bool, Status> {
 
 fn not_whole(why: BodyError) -> Status {
     match why {
-        BodyError::Full => Status::resource_exhausted(why.to_string()),
-        BodyError::Late => Status::deadline_exceeded(why.to_string()),
+        BodyError::Full => refuse(Reason::Overloaded, why.to_string()),
+        BodyError::Late => refuse(Reason::MessageTooSlow, why.to_string()),
         BodyError::Broken(error) => Status::from_error(error),
     }
 }
 
 fn too_many() -> Status {
-    Status::unimplemented("a call has one message")
+    refuse(Reason::NotSupported, "a call has one message")
+}
+
+fn malformed(message: impl Into<String>) -> Status {
+    refuse(Reason::MalformedCall, message)
 }
 
 /// Names the supported encoding, as the gRPC specification asks.
 fn is_compressed() -> Status {
-    let mut status = Status::unimplemented("the message is compressed; send it as it is");
+    let mut status = refuse(Reason::NotSupported, "the message is compressed; send it as it is");
     status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
     status
 }

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic_health::pb::health_server::{Health, HealthServer};
-use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+use tonic::service;
 
 use super::calls::{Calls, TrackedBody};
 use super::message::ResponseBody;
-use super::rpc::{self, CheckRateLimit, GetQuota, Rpc, ShouldRateLimit};
+use super::refusal::{Reason, refuse};
+use super::rpc::{self, CheckRateLimit, GetQuota, RefundHits, Rpc, ShouldRateLimit};
 use super::{Answering, Grpc};
 
 /// Why a stream of health or reflection is refused.
@@ -27,22 +26,20 @@ const TOO_MANY_STREAMS: &str = "this connection has enough streams of this kind"
 const TOO_MANY_UNREAD: &str = "too many answers are not read; call again later";
 
 /// All services of the gRPC port.
-pub struct Routes<H, R> {
+pub struct Routes {
     /// The rate limit services.
     pub grpc: Arc<Grpc>,
-    /// `grpc.health.v1.Health`.
-    pub health: HealthServer<H>,
-    /// `grpc.reflection.v1.ServerReflection`.
-    pub reflection: ServerReflectionServer<R>,
+    /// Health, and reflection in both versions.
+    pub aside: service::Routes,
 }
 
-impl<H: Health, R: ServerReflection> Routes<H, R> {
+impl Routes {
     /// Accepts one of a connection's `calls`, or refuses it if too many are open.
     pub fn accept(
         &self,
         call: Request<Incoming>,
         calls: &Arc<Calls>,
-    ) -> impl Future<Output = Response<TrackedBody<ResponseBody>>> + Send + use<H, R> {
+    ) -> impl Future<Output = Response<TrackedBody<ResponseBody>>> + Send + use<> {
         let path = call.uri().path();
         let may_stay = rpc::is_health(path) || rpc::is_reflection(path);
         let open = if may_stay { calls.watch() } else { calls.begin() };
@@ -69,7 +66,8 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
         let answer = tokio::time::timeout(timeout, self.route(call));
         Box::pin(async {
             answer.await.unwrap_or_else(|_elapsed| {
-                Status::deadline_exceeded("the caller's grpc-timeout is over").into_http()
+                let message = "the caller's grpc-timeout is over";
+                refuse(Reason::DeadlineExceeded, message).into_http()
             })
         })
     }
@@ -80,17 +78,14 @@ impl<H: Health, R: ServerReflection> Routes<H, R> {
             ShouldRateLimit::PATH => grpc().handle::<ShouldRateLimit>(call),
             CheckRateLimit::PATH => grpc().handle::<CheckRateLimit>(call),
             GetQuota::PATH => grpc().handle::<GetQuota>(call),
-            path if rpc::is_health(path) => {
-                let answer = self.health.clone().call(call);
-                Box::pin(async { of_tonic(answer.await) })
-            }
-            path if rpc::is_reflection(path) => {
-                let answer = self.reflection.clone().call(call);
+            RefundHits::PATH => grpc().handle::<RefundHits>(call),
+            path if rpc::is_health(path) || rpc::is_reflection(path) => {
+                let answer = self.aside.clone().call(call);
                 Box::pin(async { of_tonic(answer.await) })
             }
             path => {
                 let message = format!("{path} is not served here; reflection lists what is");
-                Box::pin(ready(Status::unimplemented(message).into_http()))
+                Box::pin(ready(refuse(Reason::NotSupported, message).into_http()))
             }
         }
     }
@@ -118,7 +113,7 @@ fn no_call(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
 }
 
 fn refused(why: &str) -> Answering {
-    Box::pin(ready(Status::resource_exhausted(why).into_http()))
+    Box::pin(ready(refuse(Reason::Overloaded, why).into_http()))
 }
 
 /// Parses the header `grpc-timeout`: up to 8 digits and a unit. A malformed header sets no bound.

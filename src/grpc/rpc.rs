@@ -11,7 +11,7 @@ use crate::envoy::{Reply, Style};
 use crate::proto::duration;
 use crate::proto::tidegate::v1 as api;
 use crate::request::{Bounds, Request, RequestError};
-use crate::service::{Answer, LimitAnswer};
+use crate::service::{Answer, Explanation, LimitAnswer, Match};
 
 /// An RPC whose answer is a decision.
 pub(crate) trait Rpc {
@@ -37,12 +37,22 @@ pub(crate) struct CheckRateLimit;
 /// Reads counters and takes nothing.
 pub(crate) struct GetQuota;
 
-/// Reflection; tonic does not export its name.
+/// Gives hits back.
+pub(crate) struct RefundHits;
+
+/// Reflection, and the same by the name that older clients and Python's call. tonic does not export
+/// these names.
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+const REFLECTION_ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
 
 /// The services of the gRPC port. Those of the admin port are not included.
-pub(crate) const SERVICES: [&str; 4] =
-    [service(CheckRateLimit::PATH), service(ShouldRateLimit::PATH), HEALTH, REFLECTION];
+pub(crate) const SERVICES: [&str; 5] = [
+    service(CheckRateLimit::PATH),
+    service(ShouldRateLimit::PATH),
+    HEALTH,
+    REFLECTION,
+    REFLECTION_ALPHA,
+];
 
 impl Rpc for ShouldRateLimit {
     const PATH: &'static str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -83,6 +93,23 @@ impl Rpc for GetQuota {
             decision: decision(answer).into(),
             statuses: answer.limits.iter().map(limit_status).collect(),
             source: source(answer).into(),
+            explanations: answer.explanations.iter().map(explanation).collect(),
+        }
+    }
+}
+
+impl Rpc for RefundHits {
+    const PATH: &'static str = "/tidegate.v1.RateLimitService/RefundHits";
+    type Response = api::RefundHitsResponse;
+
+    fn read(message: &[u8], bounds: &Bounds) -> Result<Request, RequestError> {
+        Request::from_refund(message, bounds)
+    }
+
+    fn write(_: &Request, answer: &Answer<'_>, _: Style) -> api::RefundHitsResponse {
+        api::RefundHitsResponse {
+            statuses: answer.limits.iter().map(limit_status).collect(),
+            source: source(answer).into(),
         }
     }
 }
@@ -104,7 +131,7 @@ pub(super) fn is_health(path: &str) -> bool {
 
 /// Whether a call's path is that of reflection.
 pub(super) fn is_reflection(path: &str) -> bool {
-    is_of(REFLECTION, path)
+    is_of(REFLECTION, path) || is_of(REFLECTION_ALPHA, path)
 }
 
 fn is_of(service: &str, path: &str) -> bool {
@@ -132,23 +159,40 @@ const fn source(answer: &Answer<'_>) -> api::DecisionSource {
         Source::Store => api::DecisionSource::Store,
         Source::DenyCache => api::DecisionSource::DenyCache,
         Source::Fallback => api::DecisionSource::Fallback,
+        Source::NoLimit => api::DecisionSource::NoLimit,
     }
 }
 
 pub(super) fn limit_status(limit: &LimitAnswer<'_>) -> api::LimitStatus {
     let definition = limit.definition;
     api::LimitStatus {
-        descriptor: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
+        descriptor_index: u32::try_from(limit.descriptor).unwrap_or(u32::MAX),
         rule: limit.rule.to_owned(),
         within_limit: limit.status.within_limit,
         limit: definition.map_or(0, |definition| definition.hits()),
-        remaining: limit.status.remaining,
+        remaining: definition.map(|_| limit.status.remaining),
         reset_after: definition.map(|_| duration(limit.status.reset_after_ms)),
         retry_after: limit.status.retry_after_ms.map(duration),
         period: definition.map(|definition| duration(definition.period_ms())),
         algorithm: definition.map_or(0, |definition| definition.algorithm() as i32),
         shadow: limit.enforcement == Enforcement::Shadow,
         unlimited: definition.is_none(),
+        burst: definition.map_or(0, |definition| definition.capacity()),
+    }
+}
+
+fn explanation(explanation: &Explanation) -> api::Explanation {
+    let matches = match explanation.matches {
+        Match::Limited => api::Match::Limited,
+        Match::Exempt => api::Match::Exempt,
+        Match::NoRule => api::Match::NoRule,
+        Match::UnknownDomain => api::Match::UnknownDomain,
+    };
+    api::Explanation {
+        descriptor_index: u32::try_from(explanation.descriptor).unwrap_or(u32::MAX),
+        r#match: matches.into(),
+        path: explanation.path.clone(),
+        detail: explanation.detail.clone(),
     }
 }
 
@@ -164,6 +208,7 @@ mod tests {
             "envoy.service.ratelimit.v3.RateLimitService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection",
+            "grpc.reflection.v1alpha.ServerReflection",
         ];
         assert_eq!(SERVICES, names);
         assert!(is_health("/grpc.health.v1.Health/Check"));

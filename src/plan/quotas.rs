@@ -5,7 +5,7 @@
 //! limits is no choice any more, and the request is rejected when none is left.
 
 use crate::decision::QuotaGroup;
-use crate::request::{Entries, RequestError};
+use crate::request::{Entries, RequestError, refuse};
 
 /// The entries whose values name a model.
 const BACKEND: &str = "backend_name";
@@ -36,11 +36,12 @@ impl<'a> Groups<'a> {
             self.0.push(group);
             self.0.len() - 1
         });
-        QuotaGroup::new(index).ok_or_else(|| {
+        let Some(group) = QuotaGroup::new(index) else {
             let most = QuotaGroup::MAX;
             let message = format!("meet more than {most} quotas; ask in several requests");
-            RequestError { field: "descriptors".to_owned(), message }
-        })
+            return refuse("descriptors", message);
+        };
+        Ok(group)
     }
 }
 

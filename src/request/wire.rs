@@ -15,11 +15,15 @@ use crate::period::Unit;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as envoy;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 
-/// The protocol whose fields a descriptor has.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The message that is read. The messages differ in the fields after the descriptors, and Envoy's
+/// in the fields of a descriptor.
+#[derive(Clone, Copy)]
 enum Dialect {
     Envoy,
-    Tidegate,
+    Check,
+    Quota,
+    Refund,
+    Reset,
 }
 
 /// The fields of one message.
@@ -42,18 +46,26 @@ impl Request {
     /// # Errors
     /// Names the field that is missing, out of bounds or malformed.
     pub fn from_check(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        read(message, Dialect::Tidegate, bounds)?.finish()
+        read(message, Dialect::Check, bounds)?.finish()
     }
 
-    /// Parses a `GetQuotaRequest`, which is tested as one hit and takes none.
+    /// Parses a `GetQuotaRequest`, whose hits are tested and not taken.
     ///
     /// # Errors
     /// Names the field that is missing, out of bounds or malformed.
     pub fn from_quota(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        let mut builder = read(message, Dialect::Tidegate, bounds)?;
+        let mut builder = read(message, Dialect::Quota, bounds)?;
         builder.mode(Mode::Peek);
-        builder.hits(0);
-        builder.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        builder.finish()
+    }
+
+    /// Parses a `RefundHitsRequest`, whose hits are given back.
+    ///
+    /// # Errors
+    /// Names the field that is missing, out of bounds or malformed.
+    pub fn from_refund(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
+        let mut builder = read(message, Dialect::Refund, bounds)?;
+        builder.mode(Mode::Refund);
         builder.finish()
     }
 
@@ -62,7 +74,7 @@ impl Request {
     /// # Errors
     /// Names the field that is missing, out of bounds or malformed.
     pub fn from_reset(message: &[u8], bounds: &Bounds) -> Result<Self, RequestError> {
-        let mut builder = read(message, Dialect::Tidegate, bounds)?;
+        let mut builder = read(message, Dialect::Reset, bounds)?;
         builder.mode(Mode::Refund);
         builder.hits(HITS_MAX);
         builder.request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
@@ -86,18 +98,25 @@ fn read<'b>(
     let mut builder = RequestBuilder::new(message.len(), bounds);
     let mut fields = Fields { rest: message };
     while let Some((number, value)) = fields.next().map_err(|broken| broken.in_field("message"))? {
-        match (number, value) {
-            (1, Value::Bytes(domain)) => builder.domain(utf8(domain, || "domain".to_owned())?)?,
-            (2, Value::Bytes(descriptor)) => {
+        match (dialect, number, value) {
+            (_, 1, Value::Bytes(domain)) => {
+                builder.domain(utf8(domain, || "domain".to_owned())?)?
+            }
+            (_, 2, Value::Bytes(descriptor)) => {
                 read_descriptor(&mut builder, descriptor, dialect)
                     .map_err(|error| with_count(error, "descriptors", message, 2))?;
             }
             // 32 bits; 0 means 1.
-            (3, Value::Varint(hits)) => builder.hits((hits & 0xffff_ffff).max(1)),
-            (4, Value::Varint(refund)) if dialect == Dialect::Tidegate => {
-                builder.mode(if refund == 0 { Mode::Take } else { Mode::Refund });
+            (Dialect::Envoy, 3, Value::Varint(hits)) => builder.hits((hits & 0xffff_ffff).max(1)),
+            (Dialect::Check | Dialect::Refund, 3, Value::Varint(hits)) => builder.hits(hits),
+            (Dialect::Quota, 3, Value::Varint(explain)) => builder.explain(explain != 0),
+            // Callers of an earlier version would take hits that they mean to give back.
+            (Dialect::Check, 4, Value::Varint(1..)) => {
+                return refuse("refund", "is no field any more; call RefundHits");
             }
-            (1 | 2, Value::Varint(_) | Value::Other) => return Err(Broken.in_field("message")),
+            (_, 1 | 2, Value::Varint(_) | Value::Other) => {
+                return Err(Broken.in_field("message"));
+            }
             _ => {}
         }
     }
@@ -120,7 +139,6 @@ fn read_descriptor(
                 let entries = format!("descriptors[{at}].entries");
                 with_count(error, &entries, message, 1)
             })?,
-            (Dialect::Tidegate, 4, Value::Varint(hits)) => last(builder).hits = Some(hits),
             (Dialect::Envoy, 2, Value::Bytes(message)) => {
                 let merged = limit.get_or_insert_default().merge(message);
                 merged.map_err(|error| {
@@ -134,6 +152,7 @@ fn read_descriptor(
                 last(builder).hits = Some(hits);
             }
             (Dialect::Envoy, 4, Value::Varint(refund)) => last(builder).refund = refund != 0,
+            (_, 4, Value::Varint(hits)) => last(builder).hits = Some(hits),
             (_, 1, Value::Varint(_) | Value::Other) => return Err(broken(Broken)),
             _ => {}
         }
@@ -326,7 +345,7 @@ mod tests {
 
         #[test]
         fn own_messages_are_parsed_as_prost_encoded_them((domain, all, hits) in parts()) {
-            let refund = all[0].2;
+            let hits = all[0].3.map(|_| u64::from(hits));
             let descriptor = |(entries, hits, ..): &Parts| api::Descriptor {
                 entries: entries
                     .iter()
@@ -336,15 +355,23 @@ mod tests {
                 hits: *hits,
             };
             let descriptors: Vec<_> = all.iter().map(descriptor).collect();
-            let quota = api::GetQuotaRequest { domain: domain.clone(), descriptors };
-            let api::GetQuotaRequest { domain, descriptors } = quota.clone();
-            let check = api::CheckRateLimitRequest { domain, descriptors, hits, refund };
+            let explain = all[0].2;
+            let quota = api::GetQuotaRequest {
+                domain: domain.clone(),
+                descriptors: descriptors.clone(),
+                explain,
+            };
+            let refund = api::RefundHitsRequest {
+                domain: domain.clone(),
+                descriptors: descriptors.clone(),
+                hits,
+            };
+            let check = api::CheckRateLimitRequest { domain, descriptors, hits };
             let bounds = Bounds::default();
-            let read = Request::from_check(&check.encode_to_vec(), &bounds).unwrap();
-            let expected = |mode, of: &dyn Fn(Option<u64>) -> u64| {
-                let read = |(entries, hits, ..): &Parts| {
+            let expected = |mode, unset: u64| {
+                let read = |(entries, own, ..): &Parts| {
                     let entries = entries.iter().map(|(key, value)| (key.clone(), value.clone()));
-                    (entries.collect::<Vec<_>>(), of(*hits), mode)
+                    (entries.collect::<Vec<_>>(), own.unwrap_or(unset).min(HITS_MAX), mode)
                 };
                 all.iter().map(read).collect::<Vec<_>>()
             };
@@ -355,19 +382,37 @@ mod tests {
                 };
                 read_back(request).1.into_iter().map(read).collect::<Vec<_>>()
             };
-            let mode = if refund { Mode::Refund } else { Mode::Take };
-            let own = |own: Option<u64>| own.unwrap_or(u64::from(hits.max(1))).min(HITS_MAX);
-            prop_assert_eq!(got(&read), expected(mode, &own));
+            let check = Request::from_check(&check.encode_to_vec(), &bounds).unwrap();
+            prop_assert_eq!(got(&check), expected(Mode::Take, hits.unwrap_or(1)));
+            let refund = Request::from_refund(&refund.encode_to_vec(), &bounds).unwrap();
+            prop_assert_eq!(got(&refund), expected(Mode::Refund, hits.unwrap_or(1)));
             let quota = Request::from_quota(&quota.encode_to_vec(), &bounds).unwrap();
-            prop_assert_eq!(got(&quota), expected(Mode::Peek, &|_| 0));
+            prop_assert_eq!(got(&quota), expected(Mode::Peek, 1));
+            prop_assert_eq!(quota.explains(), explain);
         }
 
         #[test]
         fn any_bytes_are_parsed_or_refused(message in vec(any::<u8>(), 0..64)) {
-            for read in [Request::from_check, Request::from_quota, Request::from_envoy] {
+            let reads = [
+                Request::from_check,
+                Request::from_quota,
+                Request::from_refund,
+                Request::from_reset,
+                Request::from_envoy,
+            ];
+            for read in reads {
                 drop(read(&message, &Bounds::default()));
             }
         }
+    }
+
+    #[test]
+    fn a_refund_by_the_flag_of_earlier_versions_is_refused_and_takes_nothing() {
+        let message = |refund| [0x0a, 1, b'd', 0x12, 5, 0x0a, 3, 0x0a, 1, b'k', 0x20, refund];
+        let read = |refund| Request::from_check(&message(refund), &Bounds::default());
+        let refused = read(1).unwrap_err().to_string();
+        assert_eq!(refused, "refund: is no field any more; call RefundHits");
+        assert!(read(0).is_ok());
     }
 
     #[test]

@@ -48,6 +48,16 @@ impl Level {
         wildcards.and_then(|wildcards| wildcards.find(value)).or(values.any)
     }
 
+    /// The keys of its rules, in no order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(|key| &**key)
+    }
+
+    /// The exact values of the rules of a key, in no order; `None` if no rule has the key.
+    pub(super) fn values(&self, key: &str) -> Option<impl Iterator<Item = &str>> {
+        Some(self.keys.get(key)?.exact.keys().map(|value| &**value))
+    }
+
     /// Adds a rule after all others, unless there is one for the same values.
     pub(super) fn insert(
         &mut self,
@@ -74,13 +84,13 @@ impl Level {
         Ok(())
     }
 
-    /// The keys of this level with their rules, in no particular order.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&str, &Values)> {
+    /// The keys of this level with their rules, in no order.
+    pub(super) fn by_key(&self) -> impl Iterator<Item = (&str, &Values)> {
         self.keys.iter().map(|(key, values)| (&**key, values))
     }
 
     /// The rules for a key.
-    pub(super) fn values(&self, key: &str) -> Option<&Values> {
+    pub(super) fn of_key(&self, key: &str) -> Option<&Values> {
         self.keys.get(key)
     }
 

@@ -13,8 +13,6 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tonic_health::pb::health_server::Health;
-use tonic_reflection::server::v1::ServerReflection;
 
 use super::lifecycle::{Phase, PhaseWatch};
 use super::listen::Accepted;
@@ -71,9 +69,9 @@ impl ConnectionOptions {
 
 /// Serves one connection until it ends, reaches its maximum age or the service stops, then finishes
 /// the calls in flight.
-pub(super) async fn serve_connection<H: Health, R: ServerReflection>(
+pub(super) async fn serve_connection(
     accepted: Accepted,
-    routes: Arc<Routes<H, R>>,
+    routes: Arc<Routes>,
     options: ConnectionOptions,
     follow: PhaseWatch,
 ) {

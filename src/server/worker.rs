@@ -9,8 +9,6 @@ use std::sync::Arc;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tonic_health::pb::health_server::Health;
-use tonic_reflection::server::v1::ServerReflection;
 
 use super::connection::{ConnectionOptions, serve_connection};
 use super::lifecycle::PhaseWatch;
@@ -33,11 +31,11 @@ impl Worker {
     ///
     /// # Errors
     /// The thread or its runtime cannot be created.
-    pub(super) fn start<H: Health, R: ServerReflection>(
+    pub(super) fn start(
         number: usize,
         options: ConnectionOptions,
         follow: PhaseWatch,
-        prepare: impl AsyncFnOnce() -> Result<Routes<H, R>, String> + Send + 'static,
+        prepare: impl AsyncFnOnce() -> Result<Routes, String> + Send + 'static,
     ) -> io::Result<(Self, oneshot::Receiver<Result<(), String>>)> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (connections, dealt) = mpsc::channel(WAITING_MAX);
@@ -77,9 +75,9 @@ impl Worker {
     }
 }
 
-async fn serve<H: Health, R: ServerReflection>(
+async fn serve(
     mut dealt: mpsc::Receiver<Accepted>,
-    routes: Arc<Routes<H, R>>,
+    routes: Arc<Routes>,
     options: ConnectionOptions,
     follow: PhaseWatch,
 ) {

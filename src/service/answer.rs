@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::explain::Explanation;
 use crate::decision::{Decision, Enforcement, LimitResult, QuotaGroup, Source, Status};
 use crate::limit::Limit;
 use crate::plan::{MatchedLimit, Origin};
@@ -23,6 +24,8 @@ pub struct Answer<'s> {
     pub retry_after_ms: Option<u64>,
     /// The answer for each matched limit, in the descriptors' order.
     pub limits: Vec<LimitAnswer<'s>>,
+    /// One for each descriptor, if the request asks for them.
+    pub explanations: Vec<Explanation>,
 }
 
 /// The answer for one limit.
@@ -59,10 +62,11 @@ impl<'s> Answer<'s> {
         Self {
             domain: None,
             allowed: true,
-            source: Source::Store,
+            source: Source::NoLimit,
             delay_ms: 0,
             retry_after_ms: None,
             limits: Vec::new(),
+            explanations: Vec::new(),
         }
     }
 
@@ -87,7 +91,15 @@ impl<'s> Answer<'s> {
         let delay_ms = delays.map(|limit| limit.status.delay_ms).max().unwrap_or(0);
         let (allowed, source) = (decision.allowed, decision.source);
         let retry_after_ms = if allowed { None } else { retry_after_ms(&limits) };
-        Self { domain: Some(domain), allowed, source, delay_ms, retry_after_ms, limits }
+        Self {
+            domain: Some(domain),
+            allowed,
+            source,
+            delay_ms,
+            retry_after_ms,
+            limits,
+            explanations: Vec::new(),
+        }
     }
 }
 

@@ -162,7 +162,7 @@ fn descriptors(request: &Request, limits: &[LimitAnswer<'_>], allowed: bool) -> 
         let own = listed.clone().filter(|limit| limit.descriptor == at);
         let rule = own.clone().find_map(|limit| limit.matched);
         json!({
-            "entries": offender::spell(rule, descriptor.entries),
+            "entries": offender::shown(rule, descriptor.entries),
             "hits": descriptor.hits,
             "limits": own.map(|limit| result(limit, allowed)).collect::<Vec<_>>(),
         })

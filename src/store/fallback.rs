@@ -159,9 +159,15 @@ impl Fallback {
     }
 }
 
+/// The same for all counters, except that hits given back are never rejected.
 fn same_for_all(counters: &[CounterRequest], allowed: bool) -> Decision {
-    let status = Status { within_limit: allowed, ..Status::UNKNOWN };
-    Decision { allowed, source: Source::Fallback, statuses: vec![status; counters.len()] }
+    let status = |counter: &CounterRequest| {
+        let within_limit = allowed || counter.mode == Mode::Refund;
+        Status { within_limit, ..Status::UNKNOWN }
+    };
+    let statuses: Vec<_> = counters.iter().map(status).collect();
+    let allowed = statuses.iter().all(|status| status.within_limit);
+    Decision { allowed, source: Source::Fallback, statuses }
 }
 
 #[cfg(test)]
@@ -230,6 +236,9 @@ mod tests {
         let decide = |policy| fallback.fall_back(&[take(1)], policy, down());
         assert!(decide(OnStoreFailure::Allow).unwrap().allowed);
         assert!(!decide(OnStoreFailure::Deny).unwrap().allowed);
+        let refund = [counter(Algorithm::FixedWindow, 1, Mode::Refund)];
+        let refunded = fallback.fall_back(&refund, OnStoreFailure::Deny, down()).unwrap();
+        assert!(refunded.allowed && refunded.statuses[0].within_limit, "a refund is no request");
         assert_eq!(decide(OnStoreFailure::Error), Err(down()));
         assert!(!fallback.needs_reconciling());
     }

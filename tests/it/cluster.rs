@@ -43,7 +43,7 @@ async fn requests_find_their_slots_and_may_take_from_several() {
         let both = tenant(&at.to_string()).about("everyone", "");
         let answer = caller.check(&both).await.unwrap();
         assert_eq!(answer.source(), Store, "{at}");
-        let left: Vec<_> = answer.statuses.iter().map(|status| status.remaining).collect();
+        let left: Vec<_> = answer.statuses.iter().map(|status| status.remaining()).collect();
         assert_eq!(left, [999_999, 999_999 - at], "{at}");
     }
     let keys = |node| format!("{:?}", cluster.command(node, &["DBSIZE"]));
@@ -76,7 +76,7 @@ async fn a_slot_moves_under_load_without_an_error_or_a_lost_hit() {
     eprintln!("| slot moved there and back, counts exact | {count} | {p999:.1?} | - |");
     let allowed = samples.count(crate::support::load::Outcome::Allowed);
     let caller = served.caller().await;
-    let left = caller.quota(&tenant("moving")).await.unwrap().statuses[0].remaining;
+    let left = caller.quota(&tenant("moving")).await.unwrap().statuses[0].remaining();
     assert_eq!(left, 1_000_000 - u64::try_from(allowed).unwrap(), "every hit counted once");
 }
 

@@ -133,14 +133,14 @@ async fn an_answer_names_its_source_and_other_limits_are_unchanged() {
         let answer = caller.check(&both).await.unwrap();
         assert_eq!(answer.source().as_str_name(), format!("DECISION_SOURCE_{source}"));
         let [user, ip] = &answer.statuses[..] else { panic!("{answer:?}") };
-        assert_eq!((user.within_limit, user.remaining), (false, 0));
-        assert_eq!((ip.within_limit, ip.remaining), (true, 4));
+        assert_eq!((user.within_limit, user.remaining()), (false, 0));
+        assert_eq!((ip.within_limit, ip.remaining()), (true, 4));
         assert!(answer.retry_after.is_some() && answer.retry_after == user.retry_after);
     }
     // A read queries the store.
     let quota = caller.quota(&both).await.unwrap();
     assert_eq!(quota.source().as_str_name(), "DECISION_SOURCE_STORE");
-    assert_eq!(quota.statuses[1].remaining, 4);
+    assert_eq!(quota.statuses[1].remaining(), 4);
     let metrics = served.page("/metrics").body;
     let line = "rate_limit_decision_total{domain=\"edge\",decision=\"rejected\",\
                 source=\"deny_cache\"} 2";

@@ -1,6 +1,8 @@
 //! Tidegate's own gRPC service, health and reflection, from the view of callers.
 
 mod envoy;
+mod errors;
+mod explain;
 mod hostile;
 mod malformed;
 mod quota;
@@ -47,12 +49,13 @@ descriptors:
         rate_limit: { limit: 5, period: 1h, algorithm: sliding_window_counter, sub_windows: 6 }
 ";
 
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     "tidegate.v1.RateLimitService",
     "envoy.service.ratelimit.v3.RateLimitService",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
 ];
 
 fn ms(duration: Option<prost_types::Duration>) -> u64 {
@@ -78,7 +81,7 @@ async fn a_check_takes_hits_until_none_remain_and_then_rejects() {
         assert_eq!((answer.retry_after, answer.delay), (None, None));
         let status = only(answer);
         assert!(status.within_limit && status.retry_after.is_none());
-        assert_eq!((status.limit, status.remaining), (3, remaining));
+        assert_eq!((status.limit, status.remaining), (3, Some(remaining)));
         assert_eq!(status.rule, "user");
     }
     let answer = caller.check(&user).await.unwrap();
@@ -104,7 +107,7 @@ async fn a_status_has_its_limit_as_configured() {
     let answer = caller.check(&all).await.unwrap();
     let reported = |status: &LimitStatus| {
         let period_s = status.period.map_or(0, |period| period.seconds);
-        (status.descriptor, status.rule.clone(), status.limit, period_s, status.algorithm())
+        (status.descriptor_index, status.rule.clone(), status.limit, period_s, status.algorithm())
     };
     let reported: Vec<_> = answer.statuses.iter().map(reported).collect();
     let row = |at, rule: &str, limit, period_s, algorithm| {
@@ -159,8 +162,9 @@ async fn hits_and_refunds_count_as_they_are_given() {
     assert!(caller.allows(&bucket().each_taking(9).taking(1)).await, "its own hits win");
     assert!(!caller.allows(&bucket().each_taking(2)).await);
     assert!(caller.allows(&bucket().taking(0)).await, "one more would pass");
+    assert!(caller.allows(&bucket().each_taking(0)).await, "one more would pass");
     assert_eq!(caller.remaining(&bucket()).await, 1, "nothing is taken by 0 hits");
-    assert!(caller.allows(&bucket().each_taking(4).giving_back()).await);
+    caller.refund(&bucket().each_taking(4)).await.unwrap();
     assert_eq!(caller.remaining(&bucket()).await, 5);
 }
 
@@ -195,11 +199,11 @@ async fn a_quota_is_read_without_taking() {
         let quota = caller.quota(&log).await.unwrap();
         assert_eq!(quota.source(), DecisionSource::Store);
         assert!(quota.statuses[0].within_limit);
-        assert_eq!((quota.statuses[0].remaining, ms(quota.statuses[0].reset_after)), (1, 0));
+        assert_eq!((quota.statuses[0].remaining(), ms(quota.statuses[0].reset_after)), (1, 0));
     }
     assert!(caller.allows(&log).await);
     let full = &caller.quota(&log).await.unwrap().statuses[0];
-    assert!(!full.within_limit && full.remaining == 0 && ms(full.retry_after) > 0);
+    assert!(!full.within_limit && full.remaining == Some(0) && ms(full.retry_after) > 0);
 }
 
 #[tokio::test]
@@ -233,10 +237,12 @@ async fn health_answers_for_the_whole_and_for_each_service() {
 #[tokio::test]
 async fn reflection_lists_every_service() {
     let served = Served::with_limits(EDGE);
-    let services = served.caller().await.services().await;
+    let caller = served.caller().await;
+    let services = caller.services().await;
     for service in &SERVICES[1..] {
         assert!(services.iter().any(|listed| listed == service), "{service}: {services:?}");
     }
+    assert_eq!(caller.services_by_v1alpha().await, services);
     assert!(!services.iter().any(|listed| listed.contains("admin")), "{services:?}");
 }
 
@@ -269,6 +275,6 @@ async fn without_a_store_nothing_is_decided_until_it_is_reachable() {
     redis.restart();
     caller.wait_for_health(ServingStatus::Serving).await;
     let status = only(caller.check(&user).await.unwrap());
-    assert_eq!(status.remaining, 2, "what was not decided was not taken");
+    assert_eq!(status.remaining(), 2, "what was not decided was not taken");
     assert_eq!(served.page("/readyz").status, 200);
 }

@@ -3,6 +3,7 @@
 mod json;
 mod labels;
 mod top;
+mod v1;
 
 use std::collections::BTreeMap;
 
@@ -107,10 +108,11 @@ async fn metrics_count_every_check_and_decision() {
         (checks("edge", "tenant/path=/login", "allowed"), 0.0),
         (checks("edge", "override", "allowed"), 1.0),
         (checks("other", "ip", "allowed"), 1.0),
-        (decisions("edge", "allowed", "store"), 8.0),
+        (decisions("edge", "allowed", "store"), 6.0),
+        (decisions("edge", "allowed", "no_limit"), 2.0),
         (decisions("edge", "rejected", "store"), 1.0),
         (decisions("other", "allowed", "store"), 1.0),
-        (decisions("unknown", "allowed", "store"), 1.0),
+        (decisions("unknown", "allowed", "no_limit"), 1.0),
         ("rate_limit_decision_failed_total{reason=\"request\"}".to_owned(), 2.0),
         ("rate_limit_store_up".to_owned(), 1.0),
         ("rate_limit_config_reload_total{result=\"success\"}".to_owned(), 1.0),

@@ -14,11 +14,12 @@ const LAYERS: &[&str] = &[
     "file",
     "follow",
     "secret_file",
+    "printable",
+    "suggest",
     "memory_budget",
     "body",
     "proto",
     "period",
-    "printable",
     "tls",
     // The arithmetic.
     "decision",

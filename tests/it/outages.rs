@@ -36,7 +36,7 @@ fn metric(served: &Served, series: &str) -> u64 {
 }
 
 async fn left(caller: &Caller, name: &str) -> u64 {
-    caller.quota(&user(name)).await.unwrap().statuses[0].remaining
+    caller.quota(&user(name)).await.unwrap().statuses[0].remaining()
 }
 
 fn user(name: &str) -> Request {

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use tidegate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use tidegate::proto::tidegate::v1::Decision;
+
+use tidegate::proto::tidegate::v1::DecisionSource;
 
 use crate::support::client::{Caller, Request, Served, request};
-use crate::support::servers::{RedisServer, Version};
+use crate::support::servers::{RedisServer, Version, free_port};
 
 /// Each limit is on a server of its own, or likely to be, if the store has several servers.
 const LIMITS: &str = "{domain: edge, slot_by: [user], descriptors: [\
@@ -67,16 +68,53 @@ fn about_full(request: Request) -> Request {
 async fn a_full_counter_that_gets_no_hits_back_does_not_reject_the_refund_of_others() {
     for store in STORES {
         let scene = Scene::on(store).await;
-        let refund = about_full(user("a").taking(2)).giving_back();
-        let answer = scene.caller.check(&refund).await.unwrap();
-        assert_eq!(answer.decision(), Decision::Allowed, "{store}: {answer:?}");
+        let refund = about_full(user("a").taking(2));
+        let answer = scene.caller.refund(&refund).await.unwrap();
         let reported: Vec<_> =
-            answer.statuses.iter().map(|own| (own.within_limit, own.remaining)).collect();
+            answer.statuses.iter().map(|own| (own.within_limit, own.remaining())).collect();
         let full = (true, 0);
         assert_eq!(reported, [(true, 4), full, full, full, full], "{store}");
         assert!(answer.statuses.iter().all(|status| status.retry_after.is_none()), "{store}");
         assert_eq!(scene.left(["a", "b1", "b2", "b3", "b4"]).await, [4, 0, 0, 0, 0], "{store}");
     }
+}
+
+#[tokio::test]
+async fn the_hits_of_a_refund_are_one_unless_given() {
+    for store in STORES {
+        let scene = Scene::on(store).await;
+        let refunds = [
+            (user("a"), [3, 0]),
+            (user("a").about("user", "b1").each_taking(2), [5, 2]),
+            (user("a").about("user", "b1").taking(1).each_taking(0), [5, 3]),
+            (user("a").about("user", "b1").each_taking(u64::MAX), [5, 5]),
+        ];
+        for (refund, left) in refunds {
+            scene.caller.refund(&refund).await.unwrap();
+            assert_eq!(scene.left(["a", "b1"]).await, left, "{store}: {refund:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refund_without_a_limit_has_no_status() {
+    let scene = Scene::on("memory").await;
+    let answer = scene.caller.refund(&request("nowhere").about("user", "a")).await.unwrap();
+    assert_eq!(answer.source(), DecisionSource::NoLimit);
+    assert_eq!(answer.statuses, []);
+}
+
+#[tokio::test]
+async fn a_refund_is_not_rejected_while_the_store_does_not_respond() {
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let args = ["--store", &nobody, "--on-store-failure", "deny"];
+    let served = Served::with(&[LIMITS], &args);
+    let caller = served.caller().await;
+    assert!(!caller.allows(&user("a")).await);
+    let answer = caller.refund(&user("a")).await.unwrap();
+    assert_eq!(answer.source(), DecisionSource::Fallback);
+    assert!(answer.statuses[0].within_limit);
+    assert_eq!(caller.should(&user("a").giving_back()).await.unwrap().overall_code(), Code::Ok);
 }
 
 #[tokio::test]

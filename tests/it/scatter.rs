@@ -25,7 +25,7 @@ fn both(tenant: u64) -> Request {
 
 async fn remaining(caller: &Caller, tenant: u64) -> (u64, u64) {
     let quota = caller.quota(&both(tenant)).await.unwrap();
-    (quota.statuses[0].remaining, quota.statuses[1].remaining)
+    (quota.statuses[0].remaining(), quota.statuses[1].remaining())
 }
 
 fn served(servers: &[RedisServer]) -> Served {
@@ -50,7 +50,7 @@ async fn a_request_over_several_servers_takes_from_all_or_from_none() {
         // they were taken.
         let rejected = caller.check(&both(tenant).each_taking(18)).await.unwrap();
         assert!(rejected.statuses[1].within_limit && !rejected.statuses[0].within_limit);
-        let reported = (rejected.statuses[0].remaining, rejected.statuses[1].remaining);
+        let reported = (rejected.statuses[0].remaining(), rejected.statuses[1].remaining());
         assert_eq!(reported, remaining(&caller, tenant).await);
         assert_eq!(reported, (17, 300 - 3 * (tenant + 1)));
     }

@@ -68,7 +68,7 @@ struct LoggedDescriptor {
 #[serde(untagged)]
 enum LoggedEntries {
     Pairs(Vec<(String, String)>),
-    /// As on the command line, `tenant=acme,path=/login`: what versions before 0.2 wrote.
+    /// As on the command line, `tenant=acme,path=/login`: what the log had before.
     Text(String),
 }
 
@@ -108,7 +108,7 @@ impl Recorded {
         let mut builder = RequestBuilder::new(0, &bounds);
         builder.domain(&self.domain)?;
         builder.mode(mode);
-        builder.hits(self.hits.unwrap_or(1).max(1));
+        builder.hits(self.hits.unwrap_or(1));
         for descriptor in &self.descriptors {
             builder.descriptor(descriptor.hits)?;
             for (key, value) in &descriptor.entries {

@@ -8,15 +8,12 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::printable;
 pub(super) use crate::rules::load_error::Position;
 pub use crate::rules::load_error::{LoadError, Message};
+pub(super) use crate::suggest::{quoted, shortened};
 
 /// The most mistakes that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 1_000;
-
-/// The most characters of a value that a message shows.
-pub(super) const QUOTED_MAX: usize = 64;
 
 /// All mistakes of all files, sorted by file, line and column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,37 +108,9 @@ impl Report<'_> {
     }
 }
 
-/// A value in a message: quoted, cut short, control characters escaped.
-pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", shortened(text))
-}
-
-/// The same without quotes, for numbers.
-pub(super) fn shortened(text: &str) -> String {
-    let mut shown = String::new();
-    for character in text.chars().take(QUOTED_MAX) {
-        match character {
-            unsafe_one if printable::is_unsafe(unsafe_one) => {
-                shown.extend(unsafe_one.escape_default());
-            }
-            other => shown.push(other),
-        }
-    }
-    if text.chars().nth(QUOTED_MAX).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_is_shown_cut_and_in_one_line() {
-        assert_eq!(quoted("a\nb"), r#""a\nb""#);
-        assert_eq!(quoted(&"x".repeat(100)), format!("\"{}…\"", "x".repeat(64)));
-    }
 
     #[test]
     fn mistakes_beyond_the_maximum_are_counted() {

@@ -31,7 +31,7 @@ struct Search<'t> {
 pub(super) fn warn(tree: &Tree, errors: &mut LoadErrors) {
     let mut search = Search { tree, budget: COMPARED_MAX };
     let below = tree.rules.iter().map(|rule| &rule.below);
-    for (_, values) in std::iter::once(&tree.root).chain(below).flat_map(Level::keys) {
+    for (_, values) in std::iter::once(&tree.root).chain(below).flat_map(Level::by_key) {
         let Some(any) = values.any() else { continue };
         for special in values.exact().map(|(_, rule)| rule).chain(values.wildcards()) {
             if let Some(missed) = search.missed(special, any) {
@@ -57,8 +57,8 @@ impl<'t> Search<'t> {
     /// The first rule with a limit in `general` whose requests match nothing in `own`.
     fn missed_below(&mut self, own: &Level, general: &Level) -> Option<usize> {
         let mut first = None;
-        for (key, values) in general.keys() {
-            let values_own = own.values(key);
+        for (key, values) in general.by_key() {
+            let values_own = own.of_key(key);
             for (rule, counterpart) in counterparts(values, values_own, own, key) {
                 self.budget = self.budget.checked_sub(1)?;
                 let missed = match counterpart.and_then(|rule| self.rule(rule)) {
@@ -81,7 +81,7 @@ impl<'t> Search<'t> {
         self.budget = budget;
         let all = |values: &'t Values| values.exact().map(|(_, rule)| rule).chain(values.any());
         !rule.limits().is_empty()
-            || rule.below.keys().any(|(_, values)| all(values).any(|below| self.limits(below)))
+            || rule.below.by_key().any(|(_, values)| all(values).any(|below| self.limits(below)))
     }
 
     fn rule(&self, rule: usize) -> Option<&'t Rule> {

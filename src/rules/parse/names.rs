@@ -3,7 +3,8 @@
 //! A name that is unknown is mostly misspelled, or stands in the wrong part of the file. So its message
 //! suggests the nearest allowed name, or says where the name belongs.
 
-use super::errors::{Message, QUOTED_MAX, quoted};
+use super::errors::{Message, quoted};
+use crate::suggest;
 
 /// A mapping of a limits file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,32 +88,19 @@ fn suggestion(name: &str, allowed: &[&str]) -> Option<String> {
     nearest(name, allowed).map(|meant| format!("did you mean {meant}"))
 }
 
-/// The allowed name that begins with `name`, if it is the only one; else the nearest one, if at most a
-/// third of its letters differ.
+/// The allowed name that begins with `name`, if it is the only one; else the nearest one.
 fn nearest<'a>(name: &str, allowed: &[&'a str]) -> Option<&'a str> {
-    if name.len() > QUOTED_MAX {
-        return None;
-    }
     let name = name.to_lowercase();
     let mut longer = allowed.iter().filter(|meant| name.len() > 1 && meant.starts_with(&name));
     if let (Some(meant), None) = (longer.next(), longer.next()) {
         return Some(meant);
     }
-    let near = |meant: &&'a str| (strsim::levenshtein(&name, meant), *meant);
-    let (distance, meant) = allowed.iter().map(near).min_by_key(|&(distance, _)| distance)?;
-    (distance <= meant.len().div_ceil(3)).then_some(meant)
+    suggest::nearest(&name, allowed.iter().copied())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_unlike_all_allowed_ones_has_no_suggestion() {
-        assert_eq!(nearest("colour", &["key", "value"]), None);
-        assert_eq!(nearest("valeu", &["key", "value"]), Some("value"));
-        assert_eq!(nearest(&"v".repeat(10_000), &["value"]), None);
-    }
 
     #[test]
     fn the_start_of_one_name_means_that_name() {

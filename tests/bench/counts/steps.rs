@@ -126,8 +126,7 @@ fn tidegate_messages() -> Vec<Vec<u8>> {
     let message = |at| api::CheckRateLimitRequest {
         domain: "edge".to_owned(),
         descriptors: descriptors(at).map(descriptor).into(),
-        hits: 1,
-        refund: false,
+        hits: Some(1),
     };
     (0..REQUESTS).map(|at| message(at).encode_to_vec()).collect()
 }

@@ -52,6 +52,7 @@ fn decide(request: &Request) {
 
 fuzz_target!(|message: &[u8]| {
     let bounds = Bounds::default();
-    let reads = [Request::from_check, Request::from_quota, Request::from_envoy];
+    let reads =
+        [Request::from_check, Request::from_quota, Request::from_refund, Request::from_envoy];
     reads.iter().flat_map(|read| read(message, &bounds)).for_each(|request| decide(&request));
 });

@@ -39,7 +39,7 @@ fn reset(addr: SocketAddr, args: &[&str]) -> std::process::Output {
 
 async fn remaining(caller: &Caller) -> Vec<u64> {
     let quota = caller.quota(&request("edge").about("user", "alice")).await.unwrap();
-    quota.statuses.iter().map(|status| status.remaining).collect()
+    quota.statuses.iter().map(|status| status.remaining()).collect()
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ fn a_reset_that_matches_no_limit_fails_with_a_message() {
         let output = reset(admin(&served), &args);
         assert_eq!(output.status.code(), Some(1));
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains("meet no limit"), "{stderr}");
+        assert!(stderr.contains("match no limit"), "{stderr}");
     }
 }
 

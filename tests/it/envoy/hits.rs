@@ -174,8 +174,8 @@ async fn an_overdraft_limit_is_paid_when_the_stream_ends() {
         assert_eq!(pay(&front, "tokens", &["30", "50"]).await, (vec![OK, OK], 20));
         // The third costs more than the remaining hits: served, and paid in full.
         assert_eq!(pay(&front, "tokens", &["60", "1", "1"]).await.0, [OK, TOO_MANY, TOO_MANY]);
-        let refund = request("edge").about("tokens", "a").taking(41).giving_back();
-        front.served.caller().await.check(&refund).await.unwrap();
+        let refund = request("edge").about("tokens", "a").taking(41);
+        front.served.caller().await.refund(&refund).await.unwrap();
         assert_eq!(front.left(request("edge").about("tokens", "a")).await, 1, "40 were in debt");
     }
 }

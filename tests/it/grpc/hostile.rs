@@ -68,7 +68,8 @@ fn hostile() -> Vec<Request> {
         for limit in ["0", "7", "4294967296"] {
             requests.push(request("edge").about(algorithm.name(), limit));
             requests.push(request("edge").about(algorithm.name(), limit).taking(u64::MAX));
-            requests.push(request("edge").about(algorithm.name(), limit).each_taking(u32::MAX));
+            requests
+                .push(request("edge").about(algorithm.name(), limit).each_taking(u32::MAX.into()));
         }
     }
     for (limit, unit) in [(0, 1), (u32::MAX, 6), (5, 0), (5, 99), (5, i32::MIN)] {
@@ -104,6 +105,8 @@ async fn survives(served: &Served) {
     for (at, request) in hostile().iter().enumerate() {
         assert_answer(caller.check(request).await, request);
         assert_answer(caller.quota(request).await, request);
+        assert_answer(caller.quota(&request.clone().explained()).await, request);
+        assert_answer(caller.refund(request).await, request);
         assert_answer(caller.should(request).await, request);
         assert_next_is_served(&caller, at).await;
     }

@@ -14,6 +14,8 @@ descriptors:
     rate_limit: { limit: 2, period: 36500d }
   - key: user
     rate_limit: { limit: 1, period: 36500d }
+  - key: pair
+    rate_limit: { limit: 3, period: 36500d }
   - key: watched
     shadow_mode: true
     rate_limit: { limit: 1, period: 36500d }
@@ -23,6 +25,10 @@ descriptors:
 
 fn model(name: &str) -> Request {
     request("edge").about("model", name)
+}
+
+fn hits(count: u64) -> Request {
+    request("edge").about("pair", "a").taking(count)
 }
 
 /// In this order, each is read by GetQuota, and then sent as a check.
@@ -44,6 +50,13 @@ fn calls() -> Vec<(Request, Decision)> {
         (request("edge").about("watched", "a"), yes),
         (tokens().taking(9), yes),
         (tokens(), no),
+        (hits(4), no),
+        (hits(2).about("pair", "a").taking(2), no),
+        (hits(2), yes),
+        (hits(2), no),
+        (hits(0), yes),
+        (hits(1).about("user", "c"), yes),
+        (hits(0), no),
         (request("edge").about("nothing", "a"), yes),
         (request("nowhere").about("user", "a"), yes),
     ]

@@ -123,6 +123,11 @@ impl Caller {
         client.get_quota(request.quota()).await.map(tonic::Response::into_inner)
     }
 
+    pub async fn refund(&self, request: &Request) -> Result<api::RefundHitsResponse, Status> {
+        let mut client = api_client::RateLimitServiceClient::new(self.channel());
+        client.refund_hits(request.refund()).await.map(tonic::Response::into_inner)
+    }
+
     pub async fn should(&self, request: &Request) -> Result<rls::RateLimitResponse, Status> {
         let mut client = rls_client::RateLimitServiceClient::new(self.channel());
         client.should_rate_limit(request.envoy()).await.map(tonic::Response::into_inner)
@@ -143,7 +148,7 @@ impl Caller {
     pub async fn remaining(&self, request: &Request) -> u64 {
         let statuses = self.quota(request).await.expect("a quota").statuses;
         assert_eq!(statuses.len(), 1, "{statuses:?}");
-        statuses[0].remaining
+        statuses[0].remaining.expect("a limit")
     }
 
     /// The health of a service as the name of the protocol's enum.
@@ -195,14 +200,39 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// The services that reflection lists, as older clients ask.
+    ///
+    /// # Panics
+    /// When it lists none.
+    pub async fn services_by_v1alpha(&self) -> Vec<String> {
+        use tonic_reflection::pb::v1alpha;
+        use v1alpha::server_reflection_client::ServerReflectionClient;
+        use v1alpha::server_reflection_request::MessageRequest;
+        use v1alpha::server_reflection_response::MessageResponse;
+        let mut client = ServerReflectionClient::new(self.channel());
+        let request = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let requests = tokio_stream::once(request);
+        let answers = client.server_reflection_info(requests).await.expect("reflection answers");
+        let answer = answers.into_inner().message().await.expect("an answer").expect("one answer");
+        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+            panic!("no list of services: {answer:?}")
+        };
+        list.service.into_iter().map(|service| service.name).collect()
+    }
+}
+
 /// A request for either service: `request("edge").about("user_id", "42").and("path",
 /// "/login").taking(2)`.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     domain: String,
     descriptors: Vec<Descriptor>,
-    hits: u32,
-    refund: bool,
+    hits: Option<u64>,
+    explain: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -243,15 +273,20 @@ impl Request {
     }
 
     /// Sets the hits of every descriptor that names none.
-    pub fn each_taking(mut self, hits: u32) -> Self {
-        self.hits = hits;
+    pub fn each_taking(mut self, hits: u64) -> Self {
+        self.hits = Some(hits);
         self
     }
 
-    /// Gives hits back: for Envoy those of the last descriptor, otherwise those of all.
+    /// Gives back the hits of the last descriptor. Only Envoy's message has this.
     pub fn giving_back(mut self) -> Self {
-        self.refund = true;
         self.last().refund = true;
+        self
+    }
+
+    /// Asks for explanations. Only the message of GetQuota has this.
+    pub fn explained(mut self) -> Self {
+        self.explain = true;
         self
     }
 
@@ -279,14 +314,25 @@ impl Request {
             domain: self.domain.clone(),
             descriptors: self.descriptors.iter().map(Descriptor::own).collect(),
             hits: self.hits,
-            refund: self.refund,
+        }
+    }
+
+    /// The message of RefundHits.
+    pub fn refund(&self) -> api::RefundHitsRequest {
+        api::RefundHitsRequest {
+            domain: self.domain.clone(),
+            descriptors: self.descriptors.iter().map(Descriptor::own).collect(),
+            hits: self.hits,
         }
     }
 
     /// The message of GetQuota.
     pub fn quota(&self) -> api::GetQuotaRequest {
-        let descriptors = self.descriptors.iter().map(Descriptor::own).collect();
-        api::GetQuotaRequest { domain: self.domain.clone(), descriptors }
+        api::GetQuotaRequest {
+            domain: self.domain.clone(),
+            descriptors: self.descriptors.iter().map(Descriptor::own).collect(),
+            explain: self.explain,
+        }
     }
 
     /// The message of ShouldRateLimit.
@@ -294,7 +340,7 @@ impl Request {
         rls::RateLimitRequest {
             domain: self.domain.clone(),
             descriptors: self.descriptors.iter().map(Descriptor::envoy).collect(),
-            hits_addend: self.hits,
+            hits_addend: self.hits.map_or(0, |hits| hits.try_into().expect("32 bits")),
         }
     }
 }
