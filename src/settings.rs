@@ -278,15 +278,15 @@ pub struct Check {
     /// Limits files, or directories of them; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR|-")]
     pub paths: Vec<PathBuf>,
-    /// How limits files are read
-    #[command(flatten, next_help_heading = heading::LIMITS)]
-    pub switches: Switches,
     /// Exit with 1 for warnings too
     #[arg(long)]
     pub strict: bool,
     /// Print mistakes, warnings and limits as JSON
     #[arg(long)]
     pub json: bool,
+    /// How limits files are read
+    #[command(flatten, next_help_heading = heading::LIMITS)]
+    pub switches: Switches,
 }
 
 /// Settings of `query`.
@@ -295,9 +295,6 @@ pub struct Query {
     /// The service: HOST[:PORT], https://HOST[:PORT] or unix:PATH; the port is 8081 unless given
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub addr: String,
-    /// TLS
-    #[command(flatten, next_help_heading = heading::TLS)]
-    pub client: Client,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
@@ -316,6 +313,9 @@ pub struct Query {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
 }
 
 /// Settings of `reset`.
@@ -330,15 +330,15 @@ pub struct Reset {
         value_name = "ADDR"
     )]
     pub addr: String,
-    /// TLS
-    #[command(flatten, next_help_heading = heading::TLS)]
-    pub client: Client,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
     /// Descriptors: the entries of each, separated by commas. Write \, for a comma in a value
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
 }
 
 /// Settings of `simulate`.
@@ -347,16 +347,16 @@ pub struct Simulate {
     /// The limits: a YAML file, or a directory of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
-    /// How limits files are read
-    #[command(flatten, next_help_heading = heading::LIMITS)]
-    pub switches: Switches,
     /// Requests, one JSON line each, or lines of the decision log; `-` is standard input
     #[arg(long, value_name = "FILE|-")]
     pub trace: PathBuf,
-    /// The store of the replay
-    #[command(flatten, next_help_heading = heading::STORE)]
-    pub store: Store,
     /// Print a table of allowed and rejected requests by rule instead of decisions
     #[arg(long)]
     pub summary: bool,
+    /// How limits files are read
+    #[command(flatten, next_help_heading = heading::LIMITS)]
+    pub switches: Switches,
+    /// The store of the replay
+    #[command(flatten, next_help_heading = heading::STORE)]
+    pub store: Store,
 }

@@ -32,9 +32,6 @@ pub struct Bench {
     /// ShouldRateLimit. The port is 8081 unless given
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub addr: String,
-    /// TLS
-    #[command(flatten, next_help_heading = heading::TLS)]
-    pub client: Client,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
@@ -70,6 +67,9 @@ pub struct Bench {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
 }
 
 /// A bench may run for days, to see leaks and the effect of restarts.

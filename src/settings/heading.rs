@@ -1,4 +1,4 @@
-//! Headings in `--help`.
+//! Headings in `--help`. A heading holds for all arguments after it, so groups with one come last.
 
 pub(super) const LIMITS: &str = "Limits";
 pub(super) const STORE: &str = "Store";

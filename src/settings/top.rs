@@ -15,9 +15,6 @@ pub struct Top {
     /// given
     #[arg(long, env = "TIDEGATE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "ADDR")]
     pub addr: String,
-    /// TLS
-    #[command(flatten, next_help_heading = heading::TLS)]
-    pub client: Client,
     /// Show only this domain
     #[arg(long, value_name = "D")]
     pub domain: Option<String>,
@@ -31,4 +28,7 @@ pub struct Top {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
 }

@@ -76,6 +76,25 @@ fn help_of_serve_is_under_headings() {
 }
 
 #[test]
+fn only_flags_of_a_group_are_under_its_heading() {
+    for command in ["query", "reset", "top", "bench"] {
+        let help = run(&[command, "--help"]).out;
+        let group = help.split("\nTLS:\n").nth(1).unwrap_or_else(|| panic!("{help}"));
+        let flags: Vec<_> = group
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("--")?.split(' ').next())
+            .collect();
+        assert_eq!(flags[..3], ["ca-file", "cert-file", "key-file"], "{command}");
+        assert!(!group.contains("\n      --json"), "{command}: {group}");
+    }
+    for (command, flag) in [("check", "--strict"), ("simulate", "--summary")] {
+        let help = run(&[command, "--help"]).out;
+        let before = help.split("\nLimits:\n").next().unwrap();
+        assert!(before.contains(flag), "{command}: {help}");
+    }
+}
+
+#[test]
 fn no_help_shows_a_value_of_the_environment() {
     for command in Cli::command().get_subcommands() {
         let variables: Vec<_> = command
