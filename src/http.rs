@@ -26,6 +26,7 @@ mod v1;
 
 pub use browser::refusal;
 use exchange::Route;
+pub use limits::domain as describe_domain;
 pub use pages::{CountInUse, IsLeaving, Pages};
 pub use shared_page::{IsShared, SharedPage};
 
@@ -59,6 +60,7 @@ async fn readyz(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
     };
+    text += &service.store().outage().unwrap_or_default();
     // Decisions continue with the previous limits, so the probe does not fail for it.
     if let Some(refusal) = service.rules().refusal() {
         let (at, version) = (moment(refusal.at_ms), service.snapshot().load.version);

@@ -29,6 +29,7 @@ pub mod on_store_failure;
 pub mod peer;
 pub mod period;
 pub mod plan;
+mod printable;
 pub mod proto;
 pub mod request;
 pub mod rules;

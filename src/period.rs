@@ -108,6 +108,49 @@ fn whole(digits: &str) -> Option<u64> {
     (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
+/// The period that a text which is none probably means, in milliseconds: a number without a unit means
+/// seconds, and units may be written out, as in `60`, `1.5h`, `10 minutes`, `1w` or `minute`.
+pub fn guess(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, name) = text.split_at(digits);
+    let ms = unit_ms(name.trim_start())?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let times = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<u64>().ok() };
+    let whole = if number.is_empty() { 1 } else { times(whole)? };
+    let tenfold = 10_u64.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let part = times(part)?.checked_mul(ms)?;
+    if part % tenfold != 0 || number.is_empty() && name.is_empty() {
+        return None;
+    }
+    u64::checked_mul(whole, ms)?.checked_add(part / tenfold)
+}
+
+/// The length of a unit by one of its usual names; no name means seconds.
+fn unit_ms(name: &str) -> Option<u64> {
+    let by_name = || {
+        let singular = name.strip_suffix('s').unwrap_or(name);
+        Unit::from_name(name).or_else(|| Unit::from_name(singular)).map(Unit::ms)
+    };
+    match name {
+        "ms" | "msec" | "millis" | "millisecond" | "milliseconds" => Some(1),
+        "" | "s" | "sec" | "secs" => Some(SECOND_MS),
+        "m" | "min" | "mins" => Some(MINUTE_MS),
+        "h" | "hr" | "hrs" => Some(HOUR_MS),
+        "d" => Some(DAY_MS),
+        "w" => Some(Unit::Week.ms()),
+        _ => by_name(),
+    }
+}
+
+/// Formats a period in one unit where that is possible, such as `60s`; else as [`format`] does.
+pub fn format_seconds(period_ms: u64) -> String {
+    match period_ms / SECOND_MS {
+        seconds @ 1..=120 if period_ms.is_multiple_of(SECOND_MS) => format!("{seconds}s"),
+        _ => format(period_ms),
+    }
+}
+
 /// Formats a period so that [`parse`] reads it back, such as `1m30s`. The largest part is the day.
 pub fn format(period_ms: u64) -> String {
     let mut text = String::new();
@@ -154,6 +197,26 @@ mod tests {
     fn what_is_written_is_read_as_it_was() {
         for ms in [0, 1, 250, 1_000, 90_000, 93_784_005, 36_500 * DAY_MS, u64::MAX] {
             assert_eq!(parse(&format(ms)), Some(ms), "{}", format(ms));
+        }
+    }
+
+    #[test]
+    fn what_a_wrong_period_means_is_guessed() {
+        for (text, meant) in [
+            ("60", "60s"),
+            ("3600", "1h"),
+            ("1.5h", "1h30m"),
+            ("10 minutes", "10m"),
+            ("0.25s", "250ms"),
+            ("1w", "7d"),
+            ("minute", "60s"),
+            ("5sec", "5s"),
+            ("1S", "1s"),
+        ] {
+            assert_eq!(guess(text).map(format_seconds).as_deref(), Some(meant), "{text}");
+        }
+        for text in ["", "soon", "1.0001ms", "-5", "..", "5 5s", "99999999999999999999", "1m30"] {
+            assert_eq!(guess(text), None, "{text}");
         }
     }
 

@@ -130,6 +130,11 @@ impl Request {
         self.mode == Mode::Peek
     }
 
+    /// Whether all of it gives hits back.
+    pub fn only_refunds(&self) -> bool {
+        self.mode == Mode::Refund
+    }
+
     /// Whether the caller asks which rule each descriptor matches.
     pub fn explains(&self) -> bool {
         self.explains

@@ -12,6 +12,7 @@
 //!
 //! [`parse`] builds rule sets from files and reports all mistakes at once. This module does no IO.
 
+mod changes;
 mod domain;
 mod load_error;
 pub mod parse;
@@ -22,6 +23,7 @@ mod tree;
 mod walk;
 mod wildcard;
 
+pub use changes::Changes;
 pub use domain::Domain;
 pub(crate) use rule::Segment;
 pub use rule::{Rule, RuleLimit, Unlimited};

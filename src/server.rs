@@ -136,6 +136,15 @@ pub async fn bind(mut settings: Serve) -> Result<Bound, String> {
     Ok(Bound { grpc, http, admin, service, shared, reload, memory, _log_guard: log_guard })
 }
 
+/// How the shutdown begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// With `--drain-delay`, so that load balancers notice.
+    Announced,
+    /// Without it if nobody is connected.
+    AtOnceIfIdle,
+}
+
 impl Bound {
     /// The addresses of the gRPC and the HTTP port.
     ///
@@ -153,6 +162,16 @@ impl Bound {
         self.admin.as_ref().map(TcpListener::local_addr).transpose()
     }
 
+    /// The rules in force.
+    pub fn rules(&self) -> &Rules {
+        &self.shared.rules
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Serve {
+        &self.shared.settings
+    }
+
     /// Requests a reload of the limits, even if the files seem unchanged.
     pub fn reload(&self) -> Control {
         self.reload.control()
@@ -163,7 +182,7 @@ impl Bound {
     ///
     /// # Errors
     /// A server ended by itself.
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), String> {
+    pub async fn serve(self, shutdown: impl Future<Output = Drain>) -> Result<(), String> {
         let (reporter, health) = tonic_health::server::health_reporter();
         let (life, follow) = Lifecycle::new();
         // Health is set before the first call can arrive.
@@ -191,16 +210,20 @@ impl Bound {
             unread,
             hosts: self.shared.settings.ports.http_hosts.clone().into(),
         };
+        let ports = [self.grpc.places(), self.http.places()];
+        let is_idle = || ports.iter().all(|port| port.taken() == 0);
         let http = tokio::spawn(pages::serve(self.http, answers, follow.clone()));
         tokio::spawn(tick.run(follow));
         let Connections { drain_delay, drain_timeout, .. } = self.shared.settings.connections;
         {
             let mut dealing = pin!(deal(&self.grpc, &workers));
-            tokio::select! {
-                () = shutdown => {}
+            let drain = tokio::select! {
+                drain = shutdown => drain,
                 error = dealing.as_mut() => return Err(error),
-            }
+            };
             life.enter(Phase::Leaving);
+            let is_at_once = drain == Drain::AtOnceIfIdle && is_idle();
+            let drain_delay = if is_at_once { Duration::ZERO } else { drain_delay };
             tracing::info!("ending: not ready from now on, in {drain_delay:?} no more calls");
             tokio::select! {
                 () = sleep(drain_delay) => {}

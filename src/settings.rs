@@ -2,7 +2,9 @@
 
 mod bench;
 mod client;
+mod complete;
 mod connections;
+mod heading;
 mod log;
 mod migrate;
 mod ports;
@@ -18,10 +20,11 @@ use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::bench::Bench;
 pub use self::client::Client;
+pub use self::complete::{Completions, Man};
 pub use self::connections::Connections;
 pub use self::log::{Log, LogFormat};
 pub use self::migrate::{Migrate, Origin};
@@ -58,6 +61,20 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// Reads the command line. Ends the process to show help or a mistake.
+    pub fn read() -> Self {
+        let read = Self::from_arg_matches(&Self::described().get_matches());
+        read.unwrap_or_else(|error| error.exit())
+    }
+
+    /// The command line, whose help shows no value of the environment: it could be a secret.
+    pub fn described() -> clap::Command {
+        let hide = |command: clap::Command| command.mut_args(|arg| arg.hide_env_values(true));
+        hide(Self::command()).mut_subcommands(hide)
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -72,9 +89,11 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Check limits files
     ///
-    /// Prints each mistake as file:line:column and exits with 1, or prints a table of the limits
-    /// and exits with 0.
-    #[command(after_help = "Example:\n  tidegate check deploy/example/limits.yaml")]
+    /// Shows each mistake in its line and exits with 1, or prints a table of the limits and exits
+    /// with 0. Each path is read as `serve --limits` reads it.
+    #[command(after_help = "Example:\n  tidegate check deploy/example/limits.yaml\n  \
+        tidegate check --strict staging/ production/\n  \
+        helm template . --show-only templates/limits.yaml | tidegate check -")]
     Check(Check),
     /// Send one request to a running service
     ///
@@ -101,7 +120,9 @@ pub enum Command {
     #[command(after_help = "A request:\n  {\"at_ms\":1700000000000,\"domain\":\"edge\",\
         \"descriptors\":[{\"entries\":[[\"user_id\",\"42\"]],\"hits\":2}],\"hits\":1,\
         \"peek\":false,\"refund\":false}\nhits, peek and refund may be left out; a descriptor's \
-        hits win over the request's.")]
+        hits win over the request's.\n\nThe service records such traffic with --decision-log-sample 1 and a \
+        --decision-log-rate\nabove the traffic. Other lines of a JSON log are skipped:\n  \
+        tidegate simulate --limits new.yaml --trace tidegate.log --summary")]
     Simulate(Simulate),
     /// Generate load for a running service and report latencies
     ///
@@ -116,90 +137,101 @@ pub enum Command {
     #[command(after_help = "Example:\n  tidegate migrate --from envoyproxy-env ratelimit.env\n  \
         kubectl set env deployment/ratelimit --list --resolve | tidegate migrate --from envoyproxy-env -")]
     Migrate(Migrate),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  \
+        tidegate completions bash > /usr/share/bash-completion/completions/tidegate\n  \
+        tidegate completions zsh > \"${fpath[1]}/_tidegate\"\n  \
+        tidegate completions fish > ~/.config/fish/completions/tidegate.fish")]
+    Completions(Completions),
+    /// Print the manual page, or write one page per command
+    #[command(
+        after_help = "Examples:\n  tidegate man | man -l -\n  tidegate man --out /usr/share/man/man1"
+    )]
+    Man(Man),
 }
 
 /// Settings of `serve`.
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
     /// The limits: a YAML file, or a directory of them
-    #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
+    #[arg(help_heading = heading::LIMITS, long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
     /// How limits files are read
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::LIMITS)]
     pub switches: Switches,
     /// The store
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::STORE)]
     pub store: Store,
     /// The ports
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::PORTS)]
     pub ports: Ports,
     /// Address of the admin port (ResetQuota), a loopback address; unset: disabled
-    #[arg(long, env = "TIDEGATE_ADMIN_ADDR", value_name = "ADDR")]
+    #[arg(help_heading = heading::PORTS, long, env = "TIDEGATE_ADMIN_ADDR", value_name = "ADDR")]
     pub admin_addr: Option<SocketAddr>,
     /// How long a decision may wait for the store. Envoy waits 20ms for the answer
-    #[arg(long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
+    #[arg(help_heading = heading::STORE, long, env = "TIDEGATE_STORE_TIMEOUT", default_value = "15ms", value_parser = duration, value_name = "DURATION")]
     pub store_timeout: Duration,
     /// The answer while the store cannot decide, unless the domain sets its own
-    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", value_parser = policy, value_name = "local|allow|deny|error")]
+    #[arg(help_heading = heading::FAILURE, long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", value_parser = policy, value_name = "local|allow|deny|error")]
     pub on_store_failure: OnStoreFailure,
     /// Replicas that share the store. While the store cannot decide, `local` enforces each limit
     /// divided by this number
-    #[arg(long, env = "TIDEGATE_REPLICAS", default_value_t = 1, value_parser = replicas, value_name = "N")]
+    #[arg(help_heading = heading::FAILURE, long, env = "TIDEGATE_REPLICAS", default_value_t = 1, value_parser = replicas, value_name = "N")]
     pub replicas: u32,
     /// Requests per script run in Redis, at most
-    #[arg(long, env = "TIDEGATE_STORE_BATCH_MAX", default_value_t = 64, value_parser = batch_max, value_name = "N")]
+    #[arg(help_heading = heading::STORE, long, env = "TIDEGATE_STORE_BATCH_MAX", default_value_t = 64, value_parser = batch_max, value_name = "N")]
     pub store_batch_max: usize,
     /// How long a limit that Redis reported as full is rejected without asking again, at most
-    #[arg(long, env = "TIDEGATE_DENY_CACHE_TTL", default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    #[arg(help_heading = heading::STORE, long, env = "TIDEGATE_DENY_CACHE_TTL", default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub deny_cache_ttl: Duration,
     /// Entries of the deny cache, at most; 0 disables it
-    #[arg(long, env = "TIDEGATE_DENY_CACHE_MAX_KEYS", default_value_t = 100_000, value_parser = deny_max, value_name = "N")]
+    #[arg(help_heading = heading::STORE, long, env = "TIDEGATE_DENY_CACHE_MAX_KEYS", default_value_t = 100_000, value_parser = deny_max, value_name = "N")]
     pub deny_cache_max_keys: usize,
     /// A file with a secret of at least 16 bytes. Values of requests are hashed with it before they
     /// are put in keys. All replicas need the same secret; a new secret resets all counters
-    #[arg(long, env = "TIDEGATE_KEY_SECRET_FILE", value_name = "FILE")]
+    #[arg(help_heading = heading::STORE, long, env = "TIDEGATE_KEY_SECRET_FILE", value_name = "FILE")]
     pub key_secret_file: Option<PathBuf>,
     /// Counters that the memory store holds; at the bound, the limit with most of them evicts those
     /// least recently used
-    #[arg(long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
+    #[arg(help_heading = heading::STORE, long, env = "TIDEGATE_MEMORY_MAX_KEYS", default_value_t = 1_000_000, value_parser = keys_max, value_name = "N")]
     pub memory_max_keys: usize,
     /// Threads that serve; unset: one per core
-    #[arg(long, env = "TIDEGATE_THREADS", value_parser = threads_max, value_name = "N")]
+    #[arg(help_heading = heading::CONNECTIONS, long, env = "TIDEGATE_THREADS", value_parser = threads_max, value_name = "N")]
     pub threads: Option<usize>,
     /// Memory that the process may use, such as 256MiB; 0: no bound. Unset: the limit of its cgroup, if
     /// it has one. Connections, counters and buffers are bounded so that they stay below it
     #[arg(long, env = "TIDEGATE_MEMORY_LIMIT", value_parser = bytes, value_name = "SIZE")]
     pub memory_limit: Option<u64>,
     /// Calls decided at a time; further calls are answered RESOURCE_EXHAUSTED
-    #[arg(long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
+    #[arg(help_heading = heading::CONNECTIONS, long, env = "TIDEGATE_MAX_IN_FLIGHT", default_value_t = 10_000, value_parser = count, value_name = "N")]
     pub max_in_flight: usize,
     /// How connections are kept and closed
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::CONNECTIONS)]
     pub connections: Connections,
     /// Descriptors per request, at most
-    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", default_value_t = 256, value_parser = descriptors_max, value_name = "N")]
+    #[arg(help_heading = heading::REQUESTS, long, env = "TIDEGATE_MAX_DESCRIPTORS", default_value_t = 256, value_parser = descriptors_max, value_name = "N")]
     pub max_descriptors: usize,
     /// Entries per descriptor, at most
-    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", default_value_t = 32, value_parser = count, value_name = "N")]
+    #[arg(help_heading = heading::REQUESTS, long, env = "TIDEGATE_MAX_ENTRIES", default_value_t = 32, value_parser = count, value_name = "N")]
     pub max_entries: usize,
     /// Bytes per domain, key or value, at most
-    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", default_value_t = 4_096, value_parser = count, value_name = "N")]
+    #[arg(help_heading = heading::REQUESTS, long, env = "TIDEGATE_MAX_TEXT_BYTES", default_value_t = 4_096, value_parser = count, value_name = "N")]
     pub max_text_bytes: usize,
     /// Rate limit headers in answers to Envoy
-    #[arg(long, env = "TIDEGATE_HEADERS", default_value = "off", value_parser = headers, value_name = "off|x-ratelimit|draft")]
+    #[arg(help_heading = heading::ENVOY, long, env = "TIDEGATE_HEADERS", default_value = "off", value_parser = headers, value_name = "off|x-ratelimit|draft")]
     pub headers: Headers,
     /// Whether answers to Envoy carry the matched rules, the rejecting ones and their metadata
-    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
+    #[arg(help_heading = heading::ENVOY, long, env = "TIDEGATE_DYNAMIC_METADATA", default_value = "on", action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
     pub dynamic_metadata: bool,
     /// Metric series with values of requests in their labels, four per value, as detailed_metric
     /// and value_to_metric create them. Beyond this number the oldest are counted as `other`
-    #[arg(long, env = "TIDEGATE_METRIC_MAX_SERIES", default_value_t = 10_000, value_parser = series_max, value_name = "N")]
+    #[arg(help_heading = heading::TELEMETRY, long, env = "TIDEGATE_METRIC_MAX_SERIES", default_value_t = 10_000, value_parser = series_max, value_name = "N")]
     pub metric_max_series: usize,
     /// The log
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::TELEMETRY)]
     pub log: Log,
     /// Traces
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::TELEMETRY)]
     pub traces: Traces,
 }
 
@@ -247,22 +279,26 @@ impl Serve {
 /// Settings of `check`.
 #[derive(Args, Debug)]
 pub struct Check {
-    /// A limits file, or a directory of them
-    pub path: PathBuf,
+    /// Limits files, or directories of them; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR|-")]
+    pub paths: Vec<PathBuf>,
+    /// Exit with 1 for warnings too
+    #[arg(long)]
+    pub strict: bool,
+    /// Print mistakes, warnings and limits as JSON
+    #[arg(long)]
+    pub json: bool,
     /// How limits files are read
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::LIMITS)]
     pub switches: Switches,
 }
 
 /// Settings of `query`.
 #[derive(Args, Debug)]
 pub struct Query {
-    /// The service: HOST:PORT, https://HOST:PORT or unix:PATH
+    /// The service: HOST[:PORT], https://HOST[:PORT] or unix:PATH; the port is 8081 unless given
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub addr: String,
-    /// TLS
-    #[command(flatten)]
-    pub client: Client,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
     pub domain: String,
@@ -281,17 +317,21 @@ pub struct Query {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
 }
 
 /// Settings of `reset`.
 #[derive(Args, Debug)]
 pub struct Reset {
-    /// The service's --admin-addr
+    /// The service's --admin-addr: HOST[:PORT], https://HOST[:PORT] or unix:PATH; the port is 8082
+    /// unless given
     #[arg(
         long,
         env = "TIDEGATE_ADMIN_ADDR",
         default_value = "127.0.0.1:8082",
-        value_name = "HOST:PORT"
+        value_name = "ADDR"
     )]
     pub addr: String,
     /// The domain of the limits file
@@ -300,6 +340,9 @@ pub struct Reset {
     /// Descriptors: the entries of each, separated by commas. Write \, for a comma in a value
     #[arg(required = true, value_name = "k=v[,k=v]", value_parser = entries)]
     pub descriptors: Vec<Entries>,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
 }
 
 /// Settings of `simulate`.
@@ -308,16 +351,16 @@ pub struct Simulate {
     /// The limits: a YAML file, or a directory of them
     #[arg(long, env = "TIDEGATE_LIMITS", value_name = "FILE|DIR")]
     pub limits: PathBuf,
-    /// How limits files are read
-    #[command(flatten)]
-    pub switches: Switches,
-    /// Requests, one JSON line each; `-` is standard input
+    /// Requests, one JSON line each, or lines of the decision log; `-` is standard input
     #[arg(long, value_name = "FILE|-")]
     pub trace: PathBuf,
-    /// The store of the replay
-    #[command(flatten)]
-    pub store: Store,
     /// Print a table of allowed and rejected requests by rule instead of decisions
     #[arg(long)]
     pub summary: bool,
+    /// How limits files are read
+    #[command(flatten, next_help_heading = heading::LIMITS)]
+    pub switches: Switches,
+    /// The store of the replay
+    #[command(flatten, next_help_heading = heading::STORE)]
+    pub store: Store,
 }

@@ -17,6 +17,7 @@ mod context;
 pub mod deny_cache;
 pub mod fallback;
 pub mod memory;
+pub mod outage;
 pub mod redis;
 pub mod resilient;
 
@@ -80,6 +81,11 @@ impl AnyStore {
             Some(redis) => redis.connected(deadline).await,
             None => Ok(()),
         }
+    }
+
+    /// The current outage, for people.
+    pub fn outage(&self) -> Option<String> {
+        self.redis().and_then(RedisStore::outage)
     }
 
     /// A warning for the log if the store is configured badly.

@@ -1,5 +1,7 @@
 //! Texts for messages: a value in quotes, and the known name that a wrong one is nearest to.
 
+use crate::printable::is_unsafe;
+
 /// The most characters of a value that a message shows.
 const QUOTED_MAX: usize = 64;
 
@@ -13,7 +15,7 @@ pub(crate) fn shortened(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars().take(QUOTED_MAX) {
         match character {
-            control if control.is_control() => shown.extend(control.escape_default()),
+            unsafe_one if is_unsafe(unsafe_one) => shown.extend(unsafe_one.escape_default()),
             other => shown.push(other),
         }
     }
@@ -29,7 +31,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         return None;
     }
     let known = known.into_iter().filter(|known| known.len() <= 2 * QUOTED_MAX);
-    let distances = known.map(|known| (strsim::levenshtein(name, known), known));
+    let distances = known.map(|known| (strsim::osa_distance(name, known), known));
     let near = distances.filter(|(distance, known)| *distance <= known.len().div_ceil(3));
     // Of several at the same distance the first in the alphabet: the order may be random.
     near.min().map(|(_, known)| known)
@@ -43,6 +45,7 @@ mod tests {
     fn a_name_unlike_all_known_ones_has_no_suggestion() {
         assert_eq!(nearest("colour", ["key", "value"]), None);
         assert_eq!(nearest("valeu", ["key", "value"]), Some("value"));
+        assert_eq!(nearest("kye", ["key", "value"]), Some("key"), "two letters in the wrong order");
         assert_eq!(
             nearest("user", ["free", "user_id"]),
             Some("user_id"),

@@ -10,6 +10,7 @@
 //! would measure itself. Its own CPU time is part of the report.
 
 mod call;
+mod lane;
 mod message;
 mod pace;
 mod report;
@@ -22,15 +23,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use h2::client::SendRequest;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 use tokio::time::interval;
 
 use self::call::{Failure, Service};
+use self::lane::{Lane, LaneHandle};
 use self::message::Requests;
 use self::pace::{Alarm, Arrivals};
 use self::tally::Tally;
+use super::dial::Target;
+use super::progress::{self, Progress};
+use super::signals::{Completion, Signals};
 use crate::clock::Stopwatch;
 use crate::settings::Bench;
 
@@ -41,50 +45,64 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// late.
 const OPEN_IN_FLIGHT_MAX: u32 = 10_000;
 
-/// A connection that requests are sent on.
-type Lane = SendRequest<bytes::Bytes>;
-
-/// Generates the load and prints the report.
+/// Generates the load and prints the report. After Ctrl-C the report is of the requests so far.
 ///
 /// # Errors
 /// No request was answered. The message is for people.
-pub fn run(settings: &Bench) -> Result<(), String> {
+pub fn run(settings: &Bench) -> Result<Completion, String> {
     let requests = Requests::new(settings)?;
     let runtime = super::runtime()?;
-    let result = LocalSet::new().block_on(&runtime, load(settings, requests))?;
-    super::print(&if settings.json { report::json(&result) } else { report::text(&result) })
+    let (result, completion) = LocalSet::new().block_on(&runtime, load(settings, requests))?;
+    super::print(&if settings.json { report::json(&result) } else { report::text(&result) })?;
+    if completion != Completion::Complete {
+        super::print_error("interrupted: these are the results so far\n");
+    }
+    Ok(completion)
 }
 
-async fn load(settings: &Bench, requests: Requests) -> Result<report::Result, String> {
-    let service = Rc::new(Service::new(&settings.addr)?);
+async fn load(
+    settings: &Bench,
+    requests: Requests,
+) -> Result<(report::Result, Completion), String> {
+    let mut signals = Signals::new()?;
+    let service = Rc::new(Service::new(settings)?);
     let mut lanes = Vec::with_capacity(settings.connections);
     for _ in 0..settings.connections {
-        lanes.push(service.connect().await?);
+        lanes.push(Lane::open(Rc::clone(&service)).await?);
     }
-    let run = Rc::new(Run::new(settings, service, requests));
+    let run = Rc::new(Run::new(settings, requests));
     let cpu_before = report::cpu_ns();
-    let all_ended = tokio::select! {
-        sent = send_all(&run, lanes, settings) => sent.map(|()| true)?,
-        () = silence(&run) => false,
-    };
-    if !all_ended {
+    let (mut is_silent, mut completion) = (false, Completion::Complete);
+    tokio::select! {
+        sent = send_all(&run, &lanes, settings) => sent?,
+        () = silence(&run) => is_silent = true,
+        () = show_progress(&run) => {}
+        stopped = signals.next() => completion = stopped,
+    }
+    if is_silent {
         let unanswered = run.sent.get() - run.ended.get();
         run.tally.borrow_mut().fail(format!("no answer for {SILENCE_MAX:?}"), unanswered);
     }
     let cpu_ns = report::cpu_ns().zip(cpu_before).map(|(after, before)| after - before);
     let tally = run.tally.take();
     if tally.answered == 0 {
-        let why = tally.errors.into_keys().next();
-        let why = why.unwrap_or_else(|| "nothing was sent in --duration; lengthen it".to_owned());
-        return Err(format!("no answer from {}: {why}", settings.addr));
+        return Err(why_unanswered(service.target(), tally, completion).await);
     }
-    Ok(report::Result { tally, sent: run.sent.get(), from: run.from, cpu_ns })
+    Ok((report::Result { tally, sent: run.sent.get(), from: run.from, cpu_ns }, completion))
+}
+
+async fn why_unanswered(target: &Target, tally: Tally, completion: Completion) -> String {
+    let nothing = match completion {
+        Completion::Complete => "nothing was sent in --duration; lengthen it",
+        Completion::Stopped(_) => "interrupted before the first measured answer",
+    };
+    let why = tally.errors.into_keys().next().unwrap_or_else(|| nothing.to_owned());
+    target.explain(&why).await.unwrap_or_else(|| format!("no answer from {target}: {why}"))
 }
 
 /// The state of one load, shared by its tasks.
 struct Run {
     watch: Stopwatch,
-    service: Rc<Service>,
     requests: RefCell<Requests>,
     tally: RefCell<Tally>,
     /// Requests that start from here on are measured.
@@ -96,14 +114,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(settings: &Bench, service: Rc<Service>, requests: Requests) -> Self {
+    fn new(settings: &Bench, requests: Requests) -> Self {
         let (from, until) = match settings.requests {
             Some(_) => (Duration::ZERO, Duration::MAX),
             None => (settings.warmup, settings.warmup + settings.duration),
         };
         Self {
             watch: Stopwatch::start(),
-            service,
             requests: RefCell::new(requests),
             tally: RefCell::default(),
             from,
@@ -123,9 +140,9 @@ impl Run {
 
     /// Sends the next request and records its result from `start`. Returns false if the connection
     /// is lost.
-    async fn send(&self, lane: &mut Lane, start: Duration) -> bool {
+    async fn send(&self, lane: &mut LaneHandle, start: Duration) -> bool {
         let message = self.requests.borrow_mut().next();
-        let outcome = self.service.call(lane, message).await;
+        let outcome = lane.call(message).await;
         self.ended.set(self.ended.get() + 1);
         let goes_on = !matches!(outcome, Err(Failure::Lost(_)));
         // A lost connection is always recorded: there may be no further request to measure.
@@ -137,21 +154,21 @@ impl Run {
 }
 
 /// Sends all requests and waits until all of them have ended.
-async fn send_all(run: &Rc<Run>, lanes: Vec<Lane>, settings: &Bench) -> Result<(), String> {
+async fn send_all(run: &Rc<Run>, lanes: &[Rc<Lane>], settings: &Bench) -> Result<(), String> {
     match settings.rate {
-        None => closed(run, &lanes, settings.in_flight).await,
+        None => closed(run, lanes, settings.in_flight).await,
         Some(rate) => {
             let arrivals = Arrivals::new(rate.get(), settings.seed);
-            open(run, &lanes, arrivals).await.map_err(|error| format!("timer: {error}"))?;
+            open(run, lanes, arrivals).await.map_err(|error| format!("timer: {error}"))?;
         }
     }
     Ok(())
 }
 
-async fn closed(run: &Rc<Run>, lanes: &[Lane], in_flight: usize) {
+async fn closed(run: &Rc<Run>, lanes: &[Rc<Lane>], in_flight: usize) {
     let mut workers = JoinSet::new();
     for lane in lanes.iter().cycle().take(in_flight) {
-        let (run, mut lane) = (Rc::clone(run), lane.clone());
+        let (run, mut lane) = (Rc::clone(run), lane.handle());
         workers.spawn_local(async move {
             let mut now = run.watch.elapsed();
             while run.may_send(now) && run.send(&mut lane, now).await {
@@ -162,7 +179,7 @@ async fn closed(run: &Rc<Run>, lanes: &[Lane], in_flight: usize) {
     while workers.join_next().await.is_some() {}
 }
 
-async fn open(run: &Rc<Run>, lanes: &[Lane], mut arrivals: Arrivals) -> io::Result<()> {
+async fn open(run: &Rc<Run>, lanes: &[Rc<Lane>], mut arrivals: Arrivals) -> io::Result<()> {
     let alarm = Alarm::new()?;
     let places = Arc::new(Semaphore::new(OPEN_IN_FLIGHT_MAX as usize));
     for lane in lanes.iter().cycle() {
@@ -175,7 +192,7 @@ async fn open(run: &Rc<Run>, lanes: &[Lane], mut arrivals: Arrivals) -> io::Resu
             alarm.wait(early).await?;
         }
         let place = Arc::clone(&places).acquire_owned().await;
-        let (run, mut lane) = (Rc::clone(run), lane.clone());
+        let (run, mut lane) = (Rc::clone(run), lane.handle());
         spawn_local(async move {
             run.send(&mut lane, start).await;
             drop(place);
@@ -184,6 +201,25 @@ async fn open(run: &Rc<Run>, lanes: &[Lane], mut arrivals: Arrivals) -> io::Resu
     // All permits are back when all requests have ended.
     let _ = places.acquire_many(OPEN_IN_FLIGHT_MAX).await;
     Ok(())
+}
+
+/// Shows on a terminal how far the load is. Never completes.
+async fn show_progress(run: &Run) {
+    let progress = Progress::new();
+    let mut ticks = interval(progress::INTERVAL);
+    loop {
+        ticks.tick().await;
+        let elapsed = run.watch.elapsed();
+        let (sent, ended) = (run.sent.get(), run.ended.get());
+        let share = match run.until {
+            Duration::MAX => format!("{ended} of {}", run.requests_max),
+            until => format!("{:.0} s of {:.0} s", elapsed.as_secs_f64(), until.as_secs_f64()),
+        };
+        let (rate, in_flight) = (ended as f64 / elapsed.as_secs_f64().max(1e-9), sent - ended);
+        let errors: u64 = run.tally.borrow().errors.values().sum();
+        progress
+            .show(&format!("{share}: {rate:.0} a second, {in_flight} in flight, {errors} errors"));
+    }
 }
 
 /// Completes when requests have been in flight for [`SILENCE_MAX`] and none has ended.

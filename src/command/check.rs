@@ -1,167 +1,157 @@
-//! `tidegate check`: prints how the limits files were understood, as a table.
+//! `tidegate check`: shows the mistakes in limits files, or how the files were understood.
 //!
-//! One line per limit, with the domain, the path of the rule, the limit, its algorithm and its
-//! flags, so that a reviewer sees defaults and overrides spelled out. Below the table are the
-//! settings of each domain. Warnings go to stderr and do not change the exit code. The output is
-//! for people; its format may change between versions.
+//! Each path is read by itself, as `serve --limits PATH` would. A mistake is shown in its line, as
+//! compilers show it. Files without mistakes are printed as a table: one line per limit, with the domain,
+//! the path of the rule, the limit, its algorithm and its flags, so that a reviewer sees defaults and
+//! overrides spelled out. Mistakes and warnings go to stderr; only `--strict` makes warnings failures.
+//! The output is for people and may change between versions; `--json` is for programs.
 
-use super::{columns, printable};
-use crate::rules::{Domain, Rule, RuleSet};
+mod snippet;
+mod table;
 
-const HEADER: [&str; 5] = ["DOMAIN", "RULE", "LIMIT", "ALGORITHM", "FLAGS"];
+use std::fmt::Write;
+use std::io::stdin;
+use std::path::{Path, PathBuf};
 
-type Row = [String; 5];
+use annotate_snippets::Level;
+use serde_json::{Value, json};
 
-/// Prints the table to stdout and the warnings to stderr.
+use self::snippet::Sources;
+use super::printable;
+use crate::http::describe_domain;
+use crate::rules::parse::{Files, LoadError, LoadErrors, rules_of};
+use crate::rules::{RuleSet, Switches};
+use crate::settings::Check;
+
+/// Standard input, as a path and in messages.
+const STDIN: &str = "-";
+const STDIN_NAME: &str = "<stdin>";
+
+/// The limits at one path.
+struct Checked {
+    path: PathBuf,
+    files: Files,
+    outcome: Result<RuleSet, LoadErrors>,
+}
+
+/// Checks all paths, prints the result, and returns whether there is nothing to mend.
 ///
 /// # Errors
-/// The table cannot be written.
-pub fn report(rules: &RuleSet) -> Result<(), String> {
-    rules.warnings().for_each(|warning| anstream::eprintln!("warning: {warning}"));
-    super::print(&table(rules))
+/// The result cannot be printed.
+pub fn run(settings: &Check) -> Result<bool, String> {
+    let switches = settings.switches.into();
+    let checked: Vec<_> = settings.paths.iter().map(|path| Checked::read(path, switches)).collect();
+    let mistakes: usize = checked.iter().map(Checked::mistakes_count).sum();
+    let warnings: usize = checked.iter().map(|checked| checked.warnings().count()).sum();
+    let is_good = mistakes == 0 && (warnings == 0 || !settings.strict);
+    if settings.json {
+        let all: Vec<_> = checked.iter().map(Checked::json).collect();
+        super::print(&format!("{}\n", json!({ "ok": is_good, "paths": all })))?;
+        return Ok(is_good);
+    }
+    let mut shown: String = checked.iter().map(Checked::diagnostics).collect();
+    if !is_good {
+        let _ = writeln!(shown, "{}", verdict(mistakes, warnings));
+    }
+    super::print_error(&shown);
+    if is_good {
+        super::print(&tables(&checked))?;
+    }
+    Ok(is_good)
 }
 
-/// All rules of all domains in columns, one line per limit, followed by the settings of each
-/// domain.
-///
-/// Rules without a limit that only contain other rules are left out.
-pub fn table(rules: &RuleSet) -> String {
-    let mut rows = vec![HEADER.map(String::from)];
-    rows.extend(rules.domains().flat_map(domain_rows));
-    let mut text = columns(&rows);
-    let own: String = rules.domains().filter_map(own_settings).collect();
-    if !own.is_empty() {
-        text.push('\n');
-    }
-    text + &own
+/// The last line, if there is something to mend.
+fn verdict(mistakes: usize, warnings: usize) -> String {
+    let count = |number, noun| match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    };
+    let text = match (mistakes, warnings) {
+        (0, warnings) => format!("{}, and --strict allows none", count(warnings, "warning")),
+        (mistakes, 0) => count(mistakes, "mistake"),
+        (mistakes, warnings) => {
+            format!("{}, {}", count(mistakes, "mistake"), count(warnings, "warning"))
+        }
+    };
+    snippet::title(Level::ERROR, &text)
 }
 
-fn domain_rows(domain: &Domain) -> Vec<Row> {
-    let rows: Vec<Row> = domain.rules().flat_map(|rule| rule_rows(domain.name(), rule)).collect();
-    if rows.is_empty() {
-        return vec![row(domain.name(), "-", ["none", "-", ""])];
-    }
-    rows
-}
-
-fn rule_rows(domain: &str, rule: &Rule) -> Vec<Row> {
-    if let Some(unlimited) = rule.unlimited() {
-        let flags = flags(&[], rule, unlimited.given_name());
-        return vec![row(domain, rule.path(), ["unlimited", "-", &flags])];
-    }
-    if rule.limits().is_empty() && !rule.is_inner() {
-        return vec![row(domain, rule.path(), ["none", "-", "exempt"])];
-    }
-    let limits = rule.limits().iter().map(|one| {
-        let limit = one.limit();
-        let (rate, algorithm) = (limit.rate().to_string(), limit.algorithm_text());
-        let overdraft: &[&str] = if limit.overdraft() { &["overdraft"] } else { &[] };
-        row(domain, rule.path(), [&rate, &algorithm, &flags(overdraft, rule, one.given_name())])
+/// The tables of all paths. Each has its path above it, unless it is the only one.
+fn tables(checked: &[Checked]) -> String {
+    let is_only = checked.len() == 1;
+    let tables = checked.iter().filter_map(|checked| {
+        let table = table::table(checked.outcome.as_ref().ok()?);
+        let path = checked.path.to_string_lossy();
+        Some(if is_only { table } else { format!("{}:\n{table}", printable(&path)) })
     });
-    limits.collect()
+    tables.collect::<Vec<_>>().join("\n")
 }
 
-fn row(domain: &str, path: &str, rest: [&str; 3]) -> Row {
-    let [limit, algorithm, flags] = rest;
-    [domain, path, limit, algorithm, flags].map(printable)
+impl Checked {
+    fn read(path: &Path, switches: Switches) -> Self {
+        let (path, files) = if path == Path::new(STDIN) {
+            let name = PathBuf::from(STDIN_NAME);
+            let files = Files::read_from(&name, stdin().lock());
+            (name, files)
+        } else {
+            (path.to_owned(), Files::read(path))
+        };
+        let outcome = rules_of(&files, switches);
+        Self { path, files, outcome }
+    }
+
+    fn mistakes_count(&self) -> usize {
+        self.outcome.as_ref().err().map_or(0, LoadErrors::count)
+    }
+
+    fn mistakes(&self) -> impl Iterator<Item = &LoadError> {
+        self.outcome.as_ref().err().into_iter().flat_map(LoadErrors::iter)
+    }
+
+    fn warnings(&self) -> impl Iterator<Item = &LoadError> {
+        let (of_rules, of_errors) = match &self.outcome {
+            Ok(rules) => (Some(rules.warnings()), None),
+            Err(errors) => (None, Some(errors.warnings())),
+        };
+        of_rules.into_iter().flatten().chain(of_errors.into_iter().flatten())
+    }
+
+    /// All mistakes and warnings in their lines, for people.
+    fn diagnostics(&self) -> String {
+        let mut sources = Sources::of(&self.files);
+        let mut shown = String::new();
+        let all = [
+            (Level::WARNING, self.warnings().collect::<Vec<_>>()),
+            (Level::ERROR, self.mistakes().collect()),
+        ];
+        for (level, errors) in all {
+            for error in errors {
+                shown += &sources.show(level.clone(), error);
+            }
+        }
+        shown
+    }
+
+    fn json(&self) -> Value {
+        let domains = self.outcome.iter().flat_map(RuleSet::domains).map(describe_domain);
+        json!({
+            "path": self.path.to_string_lossy(),
+            "mistakes": self.mistakes().map(diagnostic).collect::<Vec<_>>(),
+            "warnings": self.warnings().map(diagnostic).collect::<Vec<_>>(),
+            "domains": domains.collect::<Vec<_>>(),
+        })
+    }
 }
 
-fn flags(own: &[&str], rule: &Rule, given_name: Option<&str>) -> String {
-    let mut flags: Vec<String> = own.iter().map(|flag| (*flag).to_owned()).collect();
-    let enforcement = rule.enforcement().name();
-    let told = [
-        (enforcement, !enforcement.is_empty()),
-        ("shared", rule.shares()),
-        ("detailed", rule.exposes_values()),
-        ("hashed", rule.hashes_values()),
-    ];
-    flags.extend(told.iter().filter(|(_, holds)| *holds).map(|(name, _)| (*name).to_owned()));
-    flags.extend(given_name.map(|name| format!("name={name}")));
-    flags.join(" ")
-}
-
-fn own_settings(domain: &Domain) -> Option<String> {
-    let mut settings = vec![];
-    if !domain.slot_by().is_empty() {
-        settings.push(format!("slot_by {}", domain.slot_by().join(", ")));
-    }
-    if let Some(choice) = domain.on_store_failure() {
-        settings.push(format!("on_store_failure {}", choice.name()));
-    }
-    let line = printable(&format!("{}: {}", domain.name(), settings.join("; ")));
-    (!settings.is_empty()).then(|| line + "\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rules::Switches;
-    use crate::rules::parse::parse;
-
-    fn table_of(text: &str) -> Vec<String> {
-        let rules = parse(&[("edge.yaml".into(), text.into())], Switches::default()).unwrap();
-        table(&rules).lines().map(String::from).collect()
-    }
-
-    #[test]
-    fn every_limit_is_a_line_in_columns() {
-        let text = "
-domain: edge
-descriptors:
-  - key: user_id
-    shadow_mode: true
-    rate_limit:
-      - { limit: 100, period: 1m30s, algorithm: token_bucket, burst: 20 }
-      - { limit: 9, period: 1h, name: hourly, overdraft: true }
-  - key: user_id
-    value: admin
-  - key: tenant
-    descriptors:
-      - { key: path, rate_limit: { unlimited: true } }
-";
-        assert_eq!(
-            table_of(text),
-            [
-                "DOMAIN  RULE           LIMIT          ALGORITHM              FLAGS",
-                "edge    user_id        100 per 1m30s  token_bucket burst=20  shadow",
-                "edge    user_id        9 per 1h       fixed_window           overdraft shadow name=hourly",
-                "edge    user_id=admin  none           -                      exempt",
-                "edge    tenant/path    unlimited      -",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_name_that_equals_the_path_is_shown_as_a_name() {
-        let lines = table_of(
-            "{domain: d, descriptors: [{key: k, rate_limit: {limit: 1, period: 1s, name: k}}, \
-             {key: free, rate_limit: {unlimited: true, name: free}}]}",
-        );
-        assert!(lines[1].ends_with("name=k") && lines[2].ends_with("name=free"), "{lines:?}");
-    }
-
-    #[test]
-    fn settings_of_a_domain_are_below_the_table() {
-        let text = "
-domain: edge
-slot_by: [tenant]
-on_store_failure: deny
-descriptors: []
-";
-        assert_eq!(
-            table_of(text),
-            [
-                "DOMAIN  RULE  LIMIT  ALGORITHM  FLAGS",
-                "edge    -     none   -",
-                "",
-                "edge: slot_by tenant; on_store_failure deny",
-            ]
-        );
-    }
-
-    #[test]
-    fn control_characters_are_escaped() {
-        let lines = table_of("{domain: \"a\\e[2J\", descriptors: [{key: k}]}");
-        assert!(lines[1].starts_with("a\\u{1b}[2J  k"), "{lines:?}");
-    }
+/// One mistake or warning for programs. Line and column count from 1; they are 0 for a whole file.
+fn diagnostic(error: &LoadError) -> Value {
+    json!({
+        "file": error.file.to_string_lossy(),
+        "line": error.line,
+        "column": error.column,
+        "width": error.width,
+        "message": error.message.text,
+        "allowed": error.message.allowed,
+        "help": error.message.help,
+    })
 }

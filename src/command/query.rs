@@ -4,26 +4,24 @@
 //! decides; this command only prints. The default output is a table for people; `--json` prints one
 //! object for programs, with times in milliseconds. TLS certificates are always verified.
 
-use std::fmt::Write;
+mod answer;
+mod print;
+
 use std::time::Duration;
 
-use anstyle::{AnsiColor, Style};
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use prost_types::Duration as ProtoDuration;
-use serde_json::{Value, json};
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use super::dial::Target;
-use crate::entries;
-use crate::limit::display::Rate;
-use crate::period;
+use self::answer::Answer;
+pub(super) use self::print::columns;
+use super::dial::{Port, Target};
 use crate::proto::tidegate::v1::rate_limit_service_client::RateLimitServiceClient;
 use crate::proto::tidegate::v1::{
-    Algorithm, CheckRateLimitRequest, CheckRateLimitResponse, Decision, DecisionSource, Descriptor,
-    Entry, GetQuotaRequest, GetQuotaResponse, LimitStatus, RefundHitsRequest, RefundHitsResponse,
+    CheckRateLimitRequest, Decision, Descriptor, Entry, GetQuotaRequest, RefundHitsRequest,
 };
-use crate::settings::{Client, Entries, Query};
+use crate::settings::{Entries, Query};
 
 /// The deadline for the answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -35,57 +33,77 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub fn run(query: &Query) -> Result<bool, String> {
     let runtime = super::runtime()?;
     let answer = runtime.block_on(ask(query))?;
-    let text =
-        if query.json { format!("{}\n", json(query, &answer)) } else { table(query, &answer) };
+    let text = if query.json {
+        format!("{}\n", print::json(query, &answer))
+    } else {
+        print::text(query, &answer)
+    };
     super::print(&text)?;
-    Ok(answer.decision() == Decision::Allowed)
+    Ok(answer.is_allowed())
 }
 
-async fn ask(query: &Query) -> Result<CheckRateLimitResponse, String> {
-    let channel = connect(&query.addr, &query.client, "start one with `tidegate serve`").await?;
-    let mut client = RateLimitServiceClient::new(channel);
+async fn ask(query: &Query) -> Result<Answer, String> {
+    let target = Target::new(&query.addr, &query.client, Port::Grpc)?;
+    let mut client = RateLimitServiceClient::new(connect(&target).await?);
     let domain = query.domain.clone();
     let mut descriptors: Vec<_> = query.descriptors.iter().map(descriptor).collect();
     let hits = query.hits;
+    let explained =
+        GetQuotaRequest { domain: domain.clone(), descriptors: descriptors.clone(), explain: true };
     let answer = if query.peek {
         // The request has no hits of its own.
         descriptors.iter_mut().for_each(|descriptor| descriptor.hits = hits);
-        let request = GetQuotaRequest { domain, descriptors, explain: false };
-        client.get_quota(request).await.map(|quota| of_quota(quota.into_inner()))
+        let request = GetQuotaRequest { domain, descriptors, explain: true };
+        client.get_quota(request).await.map(|quota| Answer::of_quota(quota.into_inner()))
     } else if query.refund {
         let request = RefundHitsRequest { domain, descriptors, hits };
-        client.refund_hits(request).await.map(|refund| of_refund(refund.into_inner()))
+        client.refund_hits(request).await.map(|refund| Answer::of_refund(refund.into_inner()))
     } else {
         let request = CheckRateLimitRequest { domain, descriptors, hits };
-        client.check_rate_limit(request).await.map(tonic::Response::into_inner)
+        client.check_rate_limit(request).await.map(|check| Answer::of_check(check.into_inner()))
     };
-    let answer = answer.map_err(|status| refusal(&status))?;
-    if answer.decision() == Decision::Unspecified {
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(status) => return Err(refusal(&target, &status).await),
+    };
+    if answer.check.decision() == Decision::Unspecified {
         let message = "the service answers without a decision: it is older than this program";
         return Err(message.to_owned());
+    }
+    if answer.explanations.is_empty() {
+        // Only a help for people: the decision stands without it.
+        let explained = client.get_quota(explained).await.map(tonic::Response::into_inner);
+        answer.explanations = explained.map(|quota| quota.explanations).unwrap_or_default();
     }
     Ok(answer)
 }
 
-/// Connects to a service. `instead` is appended to the error: it says what else the user can do.
-pub(super) async fn connect(addr: &str, client: &Client, instead: &str) -> Result<Channel, String> {
-    let target = Target::new(addr, client, b"h2")?;
+/// Connects to a service.
+pub(super) async fn connect(target: &Target) -> Result<Channel, String> {
     // The target's own name is used: the connection is made by the target.
     let endpoint = Endpoint::from_static("http://tidegate").timeout(DEADLINE);
+    let dialed = target.clone();
     let connect = tower::service_fn(move |_: Uri| {
-        let target = target.clone();
+        let target = dialed.clone();
         async move { target.connect().await.map(TokioIo::new) }
     });
-    endpoint.connect_with_connector(connect).await.map_err(|error| {
-        let cause = first_cause(&error);
-        format!("no service at {addr}: {cause}; {instead}, or name it with --addr")
-    })
+    // The cause is the target's own message.
+    let connected = endpoint.connect_with_connector(connect).await;
+    connected.map_err(|error| first_cause(&error).to_string())
 }
 
-pub(super) fn refusal(status: &tonic::Status) -> String {
+/// Why a call has no answer.
+pub(super) async fn refusal(target: &Target, status: &tonic::Status) -> String {
     let cause = std::error::Error::source(status).map(first_cause);
     let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-    format!("{:?}: {}{cause}", status.code(), status.message())
+    let text = format!("{:?}: {}{cause}", status.code(), status.message());
+    if status.code() == Code::Unimplemented {
+        return format!(
+            "{target} does not offer this call ({text}): it is another port of Tidegate, or another service"
+        );
+    }
+    // Without a cause it is the answer of a service.
+    if cause.is_empty() { text } else { target.explain(&cause).await.unwrap_or(text) }
 }
 
 /// The innermost error has the specific cause, such as a refused connection.
@@ -96,137 +114,4 @@ fn first_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
 pub(super) fn descriptor(entries: &Entries) -> Descriptor {
     let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
     Descriptor { entries: entries.0.iter().map(entry).collect(), hits: None }
-}
-
-/// Converts a quota to an answer of a check, which has more fields.
-fn of_quota(quota: GetQuotaResponse) -> CheckRateLimitResponse {
-    let GetQuotaResponse { decision, statuses, source, .. } = quota;
-    CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
-}
-
-/// Converts the answer to a refund, which is always allowed.
-fn of_refund(refund: RefundHitsResponse) -> CheckRateLimitResponse {
-    let RefundHitsResponse { statuses, source } = refund;
-    let decision = Decision::Allowed.into();
-    CheckRateLimitResponse { decision, statuses, source, ..Default::default() }
-}
-
-fn ms(duration: ProtoDuration) -> u64 {
-    let seconds = u64::try_from(duration.seconds).unwrap_or(0);
-    seconds.saturating_mul(1_000) + u64::try_from(duration.nanos).unwrap_or(0) / 1_000_000
-}
-
-fn period(duration: Option<ProtoDuration>) -> String {
-    duration.map_or_else(|| "-".to_owned(), |duration| period::format(ms(duration)))
-}
-
-fn name(descriptors: &[Entries], status: &LimitStatus) -> String {
-    let entries = usize::try_from(status.descriptor_index).ok().and_then(|at| descriptors.get(at));
-    let mut text = String::new();
-    for (key, value) in entries.into_iter().flat_map(|entries| &entries.0) {
-        entries::push(&mut text, key, value);
-    }
-    text
-}
-
-fn table(query: &Query, answer: &CheckRateLimitResponse) -> String {
-    let allowed = answer.decision() == Decision::Allowed;
-    let colour = if allowed { AnsiColor::Green } else { AnsiColor::Red };
-    let style = Style::new().bold().fg_color(Some(colour.into()));
-    let mut text = format!("{style}{}{style:#}", if allowed { "allowed" } else { "rejected" });
-    if let Some(wait) = answer.retry_after {
-        let _ = write!(text, ", would pass in {}", period(Some(wait)));
-    } else if !allowed && !query.peek && is_of_limits(answer) {
-        text.push_str(", and would never be allowed under this limit");
-    }
-    if let Some(delay) = answer.delay {
-        let _ = write!(text, ", hold it for {}", period(Some(delay)));
-    }
-    text.push('\n');
-    if answer.statuses.is_empty() {
-        text.push_str("no limit applies to these descriptors\n");
-        return text;
-    }
-    text + &columns(&query.descriptors, &answer.statuses)
-}
-
-/// The statuses in columns, one per line.
-pub(super) fn columns(descriptors: &[Entries], statuses: &[LimitStatus]) -> String {
-    let mut text = String::new();
-    let rows: Vec<_> = statuses.iter().map(|status| row(descriptors, status)).collect();
-    let header = ["DESCRIPTOR", "RULE", "WITHIN", "LIMIT", "REMAINING", "FULL IN", "RETRY IN"];
-    let header = header.map(String::from);
-    let widths: Vec<usize> = (0..header.len())
-        .map(|at| {
-            let widths = rows.iter().chain([&header]).map(|row| row[at].chars().count());
-            widths.max().unwrap_or(0)
-        })
-        .collect();
-    for row in [&header].into_iter().chain(&rows) {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
-}
-
-fn row(descriptors: &[Entries], status: &LimitStatus) -> [String; 7] {
-    let within = match (status.within_limit, status.shadow) {
-        (true, _) => "yes",
-        (false, false) => "no",
-        (false, true) => "no (shadow)",
-    };
-    let rate = |period| Rate { hits: status.limit, period_ms: ms(period) }.to_string();
-    let limit = status.period.map_or_else(|| "unlimited".to_owned(), rate);
-    let remaining = status.remaining.map_or_else(|| "-".to_owned(), |hits| hits.to_string());
-    let retry = period(status.retry_after);
-    let reset = period(status.reset_after);
-    [name(descriptors, status), status.rule.clone(), within.into(), limit, remaining, reset, retry]
-}
-
-/// Whether limits decided: while Redis does not answer, the failure policy may reject regardless of
-/// limits.
-fn is_of_limits(answer: &CheckRateLimitResponse) -> bool {
-    answer.source() != DecisionSource::Fallback
-}
-
-/// Milliseconds until a rejected request would be allowed, -1 if that is never; null if it is
-/// allowed or if the time is unknown.
-fn retry_ms(is_known: bool, retry_after: Option<ProtoDuration>) -> Value {
-    match retry_after {
-        Some(wait) => json!(ms(wait)),
-        None if is_known => json!(-1),
-        None => Value::Null,
-    }
-}
-
-fn json(query: &Query, answer: &CheckRateLimitResponse) -> Value {
-    let allowed = answer.decision() == Decision::Allowed;
-    let is_of_limits = is_of_limits(answer);
-    let status = |status: &LimitStatus| {
-        json!({
-            "descriptor": name(&query.descriptors, status),
-            "rule": status.rule,
-            "within_limit": status.within_limit,
-            "limit": status.limit,
-            "remaining": status.remaining,
-            "reset_after_ms": status.reset_after.map(ms),
-            "retry_after_ms": retry_ms(is_of_limits && !status.within_limit, status.retry_after),
-            "period_ms": status.period.map(ms),
-            "algorithm": short(Algorithm::as_str_name(&status.algorithm()), "ALGORITHM_"),
-            "shadow": status.shadow,
-            "unlimited": status.unlimited,
-        })
-    };
-    json!({
-        "allowed": allowed,
-        "delay_ms": answer.delay.map_or(0, ms),
-        // A quota has no such value for the whole request.
-        "retry_after_ms": retry_ms(is_of_limits && !allowed && !query.peek, answer.retry_after),
-        "source": short(answer.source().as_str_name(), "DECISION_SOURCE_"),
-        "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
-    })
-}
-
-fn short(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
 }

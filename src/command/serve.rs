@@ -7,12 +7,14 @@
 
 mod log;
 
-use std::fmt;
+use std::io::{IsTerminal, stderr};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::server;
+use crate::clock::Stopwatch;
+use crate::period;
+use crate::server::{self, Bound, Drain};
 use crate::settings::Serve;
 
 /// Threads for blocking work, in addition to the worker threads.
@@ -35,11 +37,13 @@ pub struct Failure {
     json: bool,
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.json {
-            true => log::write_error(f, &self.error),
-            false => write!(f, "tidegate: {}", self.error.trim_end()),
+impl Failure {
+    /// Prints it as the last line of the log.
+    pub fn print(&self) {
+        if self.json {
+            super::print_error(&log::error_line(&self.error));
+        } else {
+            super::print_failure(&self.error);
         }
     }
 }
@@ -87,23 +91,46 @@ async fn serve(settings: Serve) -> Result<(), String> {
             limits.read_now();
         }
     });
+    tell_start(&bound);
     let (grpc, http) = bound.addrs().map_err(|error| error.to_string())?;
     tracing::info!("grpc on {grpc}");
     tracing::info!("http on {http}");
     if let Some(admin) = bound.admin_addr().map_err(|error| error.to_string())? {
         tracing::info!("admin on {admin}");
     }
+    let running = Stopwatch::start();
     let (first, told) = oneshot::channel();
     let twice = async {
-        ends.next().await;
+        let drain = ends.next().await;
         // The server may have ended by itself.
-        let _ = first.send(());
+        let _ = first.send(drain);
         ends.next().await;
     };
+    let shutdown = async { told.await.unwrap_or(Drain::Announced) };
     tokio::select! {
-        served = Box::pin(bound.serve(async { drop(told.await) })) => served,
-        () = twice => Err("a second signal ended the service at once; calls in flight were cut off".to_owned()),
+        served = Box::pin(bound.serve(shutdown)) => served?,
+        () = twice => return Err(
+            "a second signal ended the service at once; calls in flight were cut off".to_owned()
+        ),
     }
+    let uptime = period::format(running.elapsed().as_secs().saturating_mul(1_000));
+    tracing::info!(uptime, "ended");
+    Ok(())
+}
+
+/// Logs what is served, in one line.
+fn tell_start(bound: &Bound) {
+    let (snapshot, settings) = (bound.rules().snapshot(), bound.settings());
+    let rules: usize = snapshot.rules.domains().map(|domain| domain.rules().count()).sum();
+    tracing::info!(
+        domains = snapshot.rules.domains().count(),
+        rules,
+        limits = %settings.limits.display(),
+        hash = snapshot.load.hash,
+        store = %settings.store.url,
+        "tidegate {} starts",
+        env!("CARGO_PKG_VERSION")
+    );
 }
 
 /// SIGTERM and SIGINT.
@@ -120,10 +147,14 @@ impl Ends {
         })
     }
 
-    async fn next(&mut self) {
+    /// Waits for the next one. Ctrl-C at a terminal is of a person, who wants no delay.
+    async fn next(&mut self) -> Drain {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Drain::Announced,
+            _ = self.interrupt.recv() => match stderr().is_terminal() {
+                true => Drain::AtOnceIfIdle,
+                false => Drain::Announced,
+            },
         }
     }
 }

@@ -10,16 +10,18 @@ mod summary;
 mod trace;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use crate::clock::SystemClock;
+use super::progress::{self, Progress};
+use super::signals::{Completion, Signals};
+use crate::clock::{Stopwatch, SystemClock};
 use crate::key::KeyFormat;
 use crate::metrics::Metrics;
 use crate::on_store_failure::OnStoreFailure;
@@ -32,7 +34,7 @@ use crate::store::redis::{Options, RedisStore, Shared};
 use crate::store::{AnyStore, DecideContext};
 use crate::store_error::StoreError;
 use summary::Summary;
-use trace::Recorded;
+use trace::{Line, Recorded};
 
 /// A replay waits for a slow server, because no caller waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,11 +45,11 @@ const LINES_AHEAD: usize = 256;
 /// The longest line of a trace.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// Replays a trace and prints its decisions.
+/// Replays a trace and prints its decisions. After Ctrl-C they are those so far.
 ///
 /// # Errors
 /// The limits, the trace or the store have a mistake. The text is for people.
-pub fn run(settings: &Simulate) -> Result<(), String> {
+pub fn run(settings: &Simulate) -> Result<Completion, String> {
     let runtime = super::runtime()?;
     let result = runtime.block_on(simulate(settings));
     // The reader thread may still be blocked on input.
@@ -55,7 +57,8 @@ pub fn run(settings: &Simulate) -> Result<(), String> {
     result
 }
 
-async fn simulate(settings: &Simulate) -> Result<(), String> {
+async fn simulate(settings: &Simulate) -> Result<Completion, String> {
+    let mut signals = Signals::new()?;
     let rules = parse::load(&settings.limits, settings.switches.into())
         .map_err(|errors| errors.to_string())?;
     let trace = open(&settings.trace)?;
@@ -75,17 +78,18 @@ async fn simulate(settings: &Simulate) -> Result<(), String> {
         keys: std::collections::HashSet::new(),
         summary: settings.summary.then(Summary::default),
         out: BufWriter::new(io::stdout().lock()),
+        counts: Counts::default(),
+        progress: Progress::unless(!settings.summary && io::stdout().is_terminal()),
     };
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let result = tokio::select! {
-        result = replay.all(lines_of(trace)) => result,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
-        _ = terminate.recv() => Err("terminated".to_owned()),
+        result = replay.all(lines_of(trace)) => result.map(|()| Completion::Complete),
+        stopped = signals.next() => Ok(stopped),
     };
+    let result = result.and_then(|completion| replay.finish(completion));
     let cleaned = replay.clean_up().await;
     match (result, cleaned) {
         (Err(stopped), Err(remains)) => Err(format!("{stopped}; {remains}")),
-        (result, cleaned) => result.and(cleaned),
+        (result, cleaned) => cleaned.and(result),
     }
 }
 
@@ -133,37 +137,92 @@ struct Replay {
     keys: std::collections::HashSet<Vec<u8>>,
     summary: Option<Summary>,
     out: BufWriter<io::StdoutLock<'static>>,
+    counts: Counts,
+    progress: Progress,
 }
+
+/// What became of the lines.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    lines: u64,
+    decided: u64,
+    /// Lines of the decision log that do not have the whole request.
+    incomplete: u64,
+}
+
+/// Lines between two looks at the clock for the progress.
+const LINES_PER_LOOK: u64 = 256;
 
 impl Replay {
     async fn all(&mut self, mut lines: Receiver<io::Result<Vec<u8>>>) -> Result<(), String> {
-        let mut number = 0_u64;
+        let mut shown = Stopwatch::start();
         while let Some(line) = lines.recv().await {
-            number += 1;
+            self.counts.lines += 1;
+            let number = self.counts.lines;
+            if number.is_multiple_of(LINES_PER_LOOK) && shown.elapsed() >= progress::INTERVAL {
+                shown = Stopwatch::start();
+                self.progress.show(&format!("{} requests replayed", self.counts.decided));
+                // A signal can end the replay here, however fast lines are read and decided.
+                tokio::task::yield_now().await;
+            }
             let line = line.map_err(|error| format!("line {number}: {error}"))?;
-            if !line.trim_ascii().is_empty() {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let decided =
                 self.one(&line).await.map_err(|error| format!("line {number}: {error}"))?;
+            if decided.is_break() {
+                return Ok(());
             }
         }
-        if let Some(summary) = self.summary.take() {
-            self.out.write_all(summary.table().as_bytes()).map_err(|error| error.to_string())?;
-        }
-        self.out.flush().map_err(|error| error.to_string())
+        Ok(())
     }
 
-    async fn one(&mut self, line: &[u8]) -> Result<(), String> {
-        let (request, at_ms) = Recorded::parse(line)?;
+    /// Prints what is not printed yet.
+    fn finish(&mut self, completion: Completion) -> Result<Completion, String> {
+        self.progress.show("");
+        if let Some(summary) = self.summary.take() {
+            let _ = super::unless_closed(self.out.write_all(summary.table().as_bytes()))?;
+        }
+        let _ = super::unless_closed(self.out.flush())?;
+        let Counts { decided, incomplete, .. } = self.counts;
+        if completion != Completion::Complete {
+            super::print_error(&format!("interrupted: these are the first {decided} requests\n"));
+        }
+        if incomplete > 0 {
+            super::print_error(&format!(
+                "warning: {incomplete} lines of the decision log were skipped: they list only some of \
+                 the request's descriptors\n"
+            ));
+        }
+        Ok(completion)
+    }
+
+    /// Decides the request of a line. `Break` if nobody reads the decisions.
+    async fn one(&mut self, line: &[u8]) -> Result<ControlFlow<()>, String> {
+        let (request, at_ms) = match Recorded::parse(line)? {
+            Line::Request { request, at_ms } => (request, at_ms),
+            Line::Incomplete => {
+                self.counts.incomplete += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            Line::Other => return Ok(ControlFlow::Continue(())),
+        };
         let snapshot = self.service.snapshot();
         self.note_keys(&snapshot, &request)?;
         let answer = self.service.decide(&snapshot, &request, DecideContext::at(at_ms)).await;
         let answer = answer.map_err(|error| error.to_string())?;
+        self.counts.decided += 1;
         match &mut self.summary {
             Some(summary) => {
                 summary.count(request.domain(), &answer);
-                Ok(())
+                Ok(ControlFlow::Continue(()))
             }
-            None => writeln!(self.out, "{}", decision(&answer, request.descriptors().len()))
-                .map_err(|error| error.to_string()),
+            None => super::unless_closed(writeln!(
+                self.out,
+                "{}",
+                decision(&answer, request.descriptors().len())
+            )),
         }
     }
 

@@ -88,6 +88,12 @@ fn refused(refusal: &Refusal) -> Value {
     json!({ "at": moment(refusal.at_ms), "mistakes": mistakes })
 }
 
+/// A domain and its rules.
+pub fn domain(domain: &Domain) -> Value {
+    // Serializing texts and numbers cannot fail.
+    serde_json::to_value(OneDomain(domain)).unwrap_or_default()
+}
+
 fn rule(rule: &Rule) -> Value {
     json!({
         "rule": rule.path(),

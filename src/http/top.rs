@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pages::Pages;
+use crate::entries;
 use crate::metrics::OVERRIDE;
 use crate::metrics::top::{Offender, Offenders, WINDOW_SECONDS};
 use crate::rules::{Domain, Rule, RuleSet};
@@ -80,7 +81,7 @@ fn names_of<'r>(rule: &'r Rule, wanted: &'r str) -> impl Iterator<Item = String>
 fn rule(one: &Offenders) -> Value {
     let value = |value: &Offender| {
         json!({
-            "entries": value.entries,
+            "entries": pairs(&value.entries),
             "rejections": value.rejections,
             "error_max": value.error_max,
             "share": share(value.rejections, one.rejections),
@@ -92,6 +93,11 @@ fn rule(one: &Offenders) -> Value {
         "rejections": one.rejections,
         "values": one.values.iter().map(value).collect::<Vec<_>>(),
     })
+}
+
+/// The entries of their text form. A text that was too long is a hash, and stands in place of a key.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    entries::parse(text).unwrap_or_else(|_hash| vec![(text.to_owned(), String::new())])
 }
 
 /// A share from 0 to 1, rounded to thousandths.

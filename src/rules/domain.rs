@@ -23,7 +23,7 @@ pub struct Domain {
 }
 
 /// The settings of one domain.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Own {
     pub(super) slot_by: Vec<String>,
     pub(super) on_store_failure: Option<OnStoreFailure>,

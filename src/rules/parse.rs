@@ -16,16 +16,18 @@ mod descriptor;
 mod domain;
 mod drafts;
 mod errors;
+mod exempt;
 mod fields;
 mod files;
 mod limit;
 mod metadata;
+mod names;
 mod path;
 mod yaml;
 
 use drafts::{Draft, Drafts};
 use errors::Report;
-pub use errors::{LoadError, LoadErrors, MISTAKES_MAX};
+pub use errors::{LoadError, LoadErrors, MISTAKES_MAX, Message};
 pub use files::{Files, candidates};
 
 /// Reads a limits file, or all `*.yaml` and `*.yml` directly in a folder.
@@ -61,6 +63,7 @@ fn parse_into(
     for (file, text) in files {
         domain::read(text, &mut drafts, switches, &mut Report { file, errors: &mut errors });
     }
+    drafts.drafts.iter().for_each(|draft| exempt::warn(&draft.tree, &mut errors));
     drafts.drafts.iter_mut().for_each(|draft| draft.tree.finish(&mut errors));
     drafts.drafts.iter().for_each(|draft| draft.warn_of_missing_names(&mut errors));
     let finish = |draft: Draft| draft.finish(switches);

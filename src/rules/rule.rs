@@ -39,7 +39,7 @@ pub(super) enum Kind {
 }
 
 /// A level of a rule's path in metrics.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     /// The text in the configuration.
     Configured(Box<str>),

@@ -16,7 +16,7 @@ pub(super) struct Level {
 
 /// The rules of one level for one key.
 #[derive(Debug, Default)]
-struct Values {
+pub(super) struct Values {
     exact: Map<usize>,
     wildcards: Option<Box<Wildcards>>,
     any: Option<usize>,
@@ -84,11 +84,38 @@ impl Level {
         Ok(())
     }
 
+    /// The keys of this level with their rules, in no order.
+    pub(super) fn by_key(&self) -> impl Iterator<Item = (&str, &Values)> {
+        self.keys.iter().map(|(key, values)| (&**key, values))
+    }
+
+    /// The rules for a key.
+    pub(super) fn of_key(&self, key: &str) -> Option<&Values> {
+        self.keys.get(key)
+    }
+
     /// Prepares the wildcards for lookups, once all rules are added. For each key, returns the
     /// rules that no value reaches, or why an index is impossible.
     pub(super) fn finish(&mut self) -> impl Iterator<Item = Result<Vec<Covered>, Unfit>> {
         let wildcards = self.keys.values_mut().filter_map(|values| values.wildcards.as_deref_mut());
         wildcards.map(Wildcards::finish)
+    }
+}
+
+impl Values {
+    /// The rule for any value.
+    pub(super) const fn any(&self) -> Option<usize> {
+        self.any
+    }
+
+    /// The rules for exact values.
+    pub(super) fn exact(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.exact.iter().map(|(value, rule)| (&**value, *rule))
+    }
+
+    /// The rules for wildcards. Known only until [`Level::finish`].
+    pub(super) fn wildcards(&self) -> impl Iterator<Item = usize> {
+        self.wildcards.iter().flat_map(|wildcards| wildcards.rules())
     }
 }
 

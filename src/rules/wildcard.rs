@@ -89,6 +89,11 @@ impl Wildcards {
         Ok(())
     }
 
+    /// The rules of all wildcards. Empty after [`Self::finish`].
+    pub(super) fn rules(&self) -> impl Iterator<Item = usize> {
+        self.by_text.values().copied()
+    }
+
     /// Prepares lookups, once all wildcards are added. Returns the rules that no value reaches.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::follow::{Control, Fingerprint, Follower, Next, Source};
 use crate::metrics::Metrics;
 use crate::rules::parse::{Files, LoadErrors, candidates, rules_of};
-use crate::rules::{RuleSet, Switches};
+use crate::rules::{Changes, RuleSet, Switches};
 use crate::service::{Load, Refusal, Rules, Snapshot};
 use crate::settings::Serve;
 
@@ -115,9 +115,10 @@ impl Loader {
         let now_ms = SystemClock.now_ms();
         let load = Load::of(files, self.rules.snapshot().load.version + 1, now_ms);
         let (version, hash) = (load.version, load.hash.clone());
+        let changes = Changes::between(&self.rules.snapshot().rules, &rules);
         self.retired.push(self.rules.replace(rules, load, &self.metrics));
         self.metrics.loaded(&hash, now_ms);
-        tracing::info!(version, hash, "limits were reloaded");
+        tracing::info!(version, hash, %changes, "limits were reloaded");
     }
 
     fn refuse(&self, errors: LoadErrors) {

@@ -16,6 +16,7 @@ use crate::settings::{Log, Serve, Traces};
 use crate::store::AnyStore;
 use crate::store::fallback::Fallback;
 use crate::store::memory::MemoryStore;
+use crate::store::outage::{Outages, Policy};
 use crate::store::redis::{Options, RedisStore, Shared};
 use crate::store::resilient::{Resilience, Resilient};
 use crate::trace::Tracing;
@@ -59,8 +60,12 @@ impl Stores {
                 };
                 let memory = MemoryStore::new(settings.memory_max_keys, Arc::new(SystemClock));
                 let fallback = Fallback::new(Arc::new(memory), settings.replicas);
+                let policy =
+                    Policy { default: settings.on_store_failure, replicas: settings.replicas };
+                let outages = Arc::new(Outages::new(policy));
                 let layers = Resilience::new(settings.deny_cache(), fallback, metrics.clone());
-                let shared = Shared::new(metrics.clone());
+                let layers = layers.counting_in(Arc::clone(&outages));
+                let shared = Shared::with_outages(metrics.clone(), outages);
                 Self::Redis(Box::new(options), Arc::new(shared), Arc::new(layers))
             }
         })

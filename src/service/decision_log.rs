@@ -19,6 +19,7 @@ use super::offender;
 use crate::clock::{Clock, SystemClock, moment, uptime_us};
 use crate::key;
 use crate::metrics::LogLines;
+use crate::printable::printable_line;
 use crate::request::Request;
 use crate::trace::Parent;
 
@@ -53,7 +54,7 @@ impl Write for Counted {
 
     /// Writes one line.
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
-        let written = stderr().write_all(line);
+        let written = stderr().write_all(&printable_line(line, false));
         let count = if written.is_ok() { &self.0.written } else { &self.0.lost };
         count.increment(1);
         written
@@ -147,6 +148,9 @@ fn line(request: &Request, answer: Result<&Answer<'_>, &DecideError>) -> Value {
         }
     };
     line["descriptors"] = descriptors(request, limits, answer.is_ok_and(|a| a.allowed));
+    if request.only_refunds() {
+        line["refund"] = true.into();
+    }
     line["descriptors_count"] = request.descriptors().len().into();
     line["limits_count"] = limits.len().into();
     line
@@ -158,7 +162,7 @@ fn descriptors(request: &Request, limits: &[LimitAnswer<'_>], allowed: bool) -> 
         let own = listed.clone().filter(|limit| limit.descriptor == at);
         let rule = own.clone().find_map(|limit| limit.matched);
         json!({
-            "entries": offender::spell(rule, descriptor.entries),
+            "entries": offender::shown(rule, descriptor.entries),
             "hits": descriptor.hits,
             "limits": own.map(|limit| result(limit, allowed)).collect::<Vec<_>>(),
         })

@@ -22,16 +22,34 @@ pub(super) fn count(top: &Writer, domain: &Domain, matched: &MatchedLimit<'_>, r
     top.count(by, descriptor.entries, || spell(rule, descriptor.entries));
 }
 
-/// Formats entries as on the command line: `tenant=acme,path=/login`. Values are hashed where the
-/// rule asks for it, and where no rule matches.
-pub(super) fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
+/// Formats entries as on the command line: `tenant=acme,path=/login`. Values are hashed where the rule
+/// asks for it, and where no rule matches.
+fn spell(rule: Option<&Rule>, entries: Entries<'_>) -> String {
     let mut text = String::new();
-    for (level, (key, value)) in entries.enumerate() {
+    pairs(rule, entries).for_each(|(key, value)| entries::push(&mut text, &key, &value));
+    if text.len() > TEXT_BYTES_MAX { key::hashed(&text) } else { text }
+}
+
+/// The same entries as pairs, as the decision log shows them. Where all of them together are too long, every
+/// value is hashed.
+pub(super) fn shown<'e>(rule: Option<&'e Rule>, entries: Entries<'e>) -> Vec<Pair<'e>> {
+    let mut shown: Vec<_> = pairs(rule, entries).collect();
+    let length: usize = shown.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if length > TEXT_BYTES_MAX {
+        shown.iter_mut().for_each(|(_, value)| *value = key::hashed(value).into());
+    }
+    shown
+}
+
+/// A key and a value.
+pub(super) type Pair<'e> = (Cow<'e, str>, Cow<'e, str>);
+
+fn pairs<'e>(rule: Option<&'e Rule>, entries: Entries<'e>) -> impl Iterator<Item = Pair<'e>> {
+    entries.enumerate().map(move |(level, (key, value))| {
         let value = match rule {
             Some(rule) if !rule.hashes(level) => key::shortened(value),
             Some(_) | None => Cow::Owned(key::hashed(value)),
         };
-        entries::push(&mut text, &key::shortened(key), &value);
-    }
-    if text.len() > TEXT_BYTES_MAX { key::hashed(&text) } else { text }
+        (key::shortened(key), value)
+    })
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{Entries, count, duration, entries};
+use super::client::Client;
+use super::heading;
+use super::values::{Entries, count, duration_within, entries};
+use crate::period::Unit;
 
 /// The patterns of values, for `--help`.
 pub(super) const PATTERNS: &str = "\
@@ -25,8 +28,9 @@ Examples:
 /// Settings of `bench`.
 #[derive(Args, Clone, Debug)]
 pub struct Bench {
-    /// The service; any that implements Envoy's ShouldRateLimit
-    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "HOST:PORT")]
+    /// The service: HOST[:PORT], https://HOST[:PORT] or unix:PATH; any that implements Envoy's
+    /// ShouldRateLimit. The port is 8081 unless given
+    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub addr: String,
     /// The domain of the limits file
     #[arg(long, value_name = "D")]
@@ -48,11 +52,11 @@ pub struct Bench {
     /// answers come. Latency counts from the moment when a request was due
     #[arg(long, conflicts_with = "in_flight", value_parser = rate, value_name = "N")]
     pub rate: Option<NonZeroU32>,
-    /// How long to measure
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    /// How long to measure. Ctrl-C ends it early and prints the results so far
+    #[arg(long, default_value = "10s", value_parser = run_time, value_name = "DURATION")]
     pub duration: Duration,
     /// How long to send before measuring; not with --requests
-    #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "1s", value_parser = run_time, value_name = "DURATION")]
     pub warmup: Duration,
     /// Send exactly this many requests, however long it takes
     #[arg(long, conflicts_with_all = ["duration", "warmup"], value_name = "N")]
@@ -63,6 +67,14 @@ pub struct Bench {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// TLS
+    #[command(flatten, next_help_heading = heading::TLS)]
+    pub client: Client,
+}
+
+/// A bench may run for days, to see leaks and the effect of restarts.
+fn run_time(text: &str) -> Result<Duration, String> {
+    duration_within(text, 1..=30 * Unit::Day.ms())
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, String> {

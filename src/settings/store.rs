@@ -157,6 +157,16 @@ impl TypedValueParser for StoreUrlParser {
     }
 }
 
+/// Shows the kind and the servers, and no credentials.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Redis(address) => address.fmt(f),
+        }
+    }
+}
+
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -18,10 +18,10 @@ mod backoff;
 mod cluster;
 mod connection;
 pub mod credentials;
+mod flags;
 mod fred_error;
 mod node;
 mod options;
-mod outage;
 mod probe;
 mod queue;
 pub mod ring;
@@ -95,6 +95,11 @@ impl RedisStore {
         let first = self.topology.nodes().into_iter().next();
         let first = first.ok_or_else(|| StoreError::Unavailable("no server".to_owned()))?;
         first.run_now(requests.iter().copied(), at_ms).await
+    }
+
+    /// The current outage, for people.
+    pub fn outage(&self) -> Option<String> {
+        self.shared.outages.describe()
     }
 
     /// A warning for the log if a server's eviction policy may drop counters.

@@ -21,8 +21,9 @@ use super::context::DecideContext;
 use super::deny_cache::{self, DenyCache, Seen};
 use super::fallback::{Fallback, Reconciliation};
 use super::memory::MemoryStore;
+use super::outage::Outages;
 use crate::clock::{Stopwatch, uptime_us};
-use crate::decide::CounterRequest;
+use crate::decide::{CounterRequest, Mode};
 use crate::decision::Decision;
 use crate::metrics::Metrics;
 use crate::on_store_failure::OnStoreFailure;
@@ -42,12 +43,20 @@ pub struct Resilience {
     /// Locked while hits are reconciled, so that one thread at a time does so.
     reconciling: Mutex<()>,
     metrics: Metrics,
+    outages: Arc<Outages>,
 }
 
 impl Resilience {
     /// State for stores that share a deny cache and a fallback.
     pub fn new(deny: deny_cache::Bounds, fallback: Fallback, metrics: Metrics) -> Self {
-        Self { deny: DenyCache::new(deny), fallback, reconciling: Mutex::default(), metrics }
+        let (deny, reconciling) = (DenyCache::new(deny), Mutex::default());
+        Self { deny, fallback, reconciling, metrics, outages: Arc::default() }
+    }
+
+    /// The same, with what the fallback decides counted for the story of an outage.
+    #[must_use]
+    pub fn counting_in(self, outages: Arc<Outages>) -> Self {
+        Self { outages, ..self }
     }
 }
 
@@ -61,6 +70,12 @@ impl<S> fmt::Debug for Resilient<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resilient").finish_non_exhaustive()
     }
+}
+
+/// The hits that a decision took of all counters together.
+fn admitted(counters: &[CounterRequest], decision: &Decision) -> u64 {
+    let takes = |counter: &&CounterRequest| decision.allowed && counter.mode == Mode::Take;
+    counters.iter().filter(takes).map(|counter| counter.hits).sum()
 }
 
 impl<S: Store> Resilient<S> {
@@ -114,7 +129,9 @@ impl<S: Store> Resilient<S> {
             }
             Err(error) => {
                 self.shared.metrics.count_store_error(error.kind());
-                self.shared.fallback.fall_back(&counters, policy, error)
+                let decision = self.shared.fallback.fall_back(&counters, policy, error)?;
+                self.shared.outages.count(admitted(&counters, &decision));
+                Ok(decision)
             }
         }
     }

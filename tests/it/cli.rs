@@ -1,10 +1,15 @@
 //! The command line, as people and scripts use it.
 
 mod bench;
+mod check;
+mod complete;
+mod dial;
+mod escaped;
 mod migrate;
 mod reset;
 mod secrets;
 mod simulate;
+mod terminal;
 
 use std::fs;
 use std::net::TcpListener;
@@ -47,49 +52,6 @@ fn printed(output: Output) -> Printed {
 
 fn run(args: &[&str]) -> Printed {
     printed(Tidegate::run(args, ""))
-}
-
-#[test]
-fn check_prints_the_rules_as_a_table() {
-    let folder = limits_folder(&[EDGE]);
-    let path = folder.path().join("limits-0.yaml");
-    for path in [folder.path(), &path] {
-        let printed = run(&["check", path.to_str().unwrap()]);
-        assert_eq!((printed.code, printed.err.as_str()), (0, ""));
-        assert_eq!(
-            printed.out.lines().collect::<Vec<_>>(),
-            [
-                "DOMAIN  RULE                LIMIT         ALGORITHM           FLAGS",
-                "edge    user                3 per 36500d  fixed_window        name=per_user",
-                "edge    tenant/path=/login  1 per 1h      sliding_window_log",
-            ]
-        );
-    }
-}
-
-#[test]
-fn check_names_every_mistake_with_file_line_and_column() {
-    let bad = "domain: edge\ndescriptors:\n  - key: user\n    \
-               rate_limit: { limit: 3, period: 1secnd }\n  - key: user\n    colour: red\n";
-    let folder = limits_folder(&[bad]);
-    let file = folder.path().join("limits-0.yaml");
-    let printed = run(&["check", folder.path().to_str().unwrap()]);
-    assert_eq!((printed.code, printed.out.as_str()), (1, ""));
-    for place in ["4:37", "6:5"] {
-        let place = format!("{}:{place}", file.display());
-        assert!(printed.err.contains(&place), "{place}: {}", printed.err);
-    }
-}
-
-#[test]
-fn check_names_unreadable_files() {
-    let folder = limits_folder(&[]);
-    let missing = folder.path().join("missing.yaml");
-    for path in [missing.as_path(), folder.path()] {
-        let printed = run(&["check", path.to_str().unwrap()]);
-        assert_eq!((printed.code, printed.out.as_str()), (1, ""));
-        assert!(printed.err.contains(path.to_str().unwrap()), "{}", printed.err);
-    }
 }
 
 fn query(served: &Served, args: &[&str]) -> Printed {
@@ -159,17 +121,22 @@ fn query_prints_json_for_scripts() {
         json!({
             "allowed": true, "delay_ms": 0, "retry_after_ms": null, "source": "store",
             "statuses": [{
-                "descriptor": "user=42", "rule": "per_user", "within_limit": true, "limit": 3,
+                "entries": [["user", "42"]], "rule": "per_user", "within_limit": true, "limit": 3, "burst": 3,
                 "remaining": 2, "reset_after_ms": null, "retry_after_ms": null,
                 "period_ms": 36_500_u64 * 86_400_000, "algorithm": "fixed_window",
                 "shadow": false, "unlimited": false,
             }],
+            "explanations": [
+                { "entries": [["user", "42"]], "match": "limited", "path": "user", "detail": "" },
+                { "entries": [["nothing", "x"]], "match": "no_rule", "path": "",
+                    "detail": "no rule has the key \"nothing\" here; known are tenant, user" },
+            ],
         })
     );
 }
 
 #[test]
-fn query_prints_never_and_unknown_waits_for_programs() {
+fn query_prints_the_wait_for_programs_and_null_if_there_is_none() {
     let yaml = "{domain: edge, descriptors: [{key: closed, rate_limit: {limit: 0, period: 1h}}, \
         {key: user, rate_limit: {limit: 1, period: 1h, algorithm: sliding_window_log}}]}";
     let retry_ms = |served: &Served, args: &[&str]| {
@@ -177,17 +144,55 @@ fn query_prints_never_and_unknown_waits_for_programs() {
         let reported: Value = serde_json::from_str(&printed.out).unwrap();
         (reported["retry_after_ms"].clone(), reported["statuses"][0]["retry_after_ms"].clone())
     };
+    let none = (Value::Null, Value::Null);
     let served = Served::with_limits(yaml);
-    let never = json!(-1);
-    assert_eq!(retry_ms(&served, &["user=a"]), (Value::Null, Value::Null), "it passes");
+    assert_eq!(retry_ms(&served, &["user=a"]), none, "it passes");
     let wait = retry_ms(&served, &["user=a"]).1.as_i64().unwrap();
     assert!((1..=3_600_000).contains(&wait), "{wait}");
-    assert_eq!(retry_ms(&served, &["closed=a"]), (never.clone(), never.clone()));
-    assert_eq!(retry_ms(&served, &["closed=a", "--peek"]), (Value::Null, never));
+    assert_eq!(retry_ms(&served, &["closed=a"]), none, "it never passes");
+    let without_redis = without_redis(yaml, "deny");
+    assert_eq!(retry_ms(&without_redis, &["user=a"]), none, "nobody knows");
+}
+
+/// A service whose Redis does not run.
+fn without_redis(yaml: &str, policy: &str) -> Served {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
-    let args = ["--store", &nobody, "--on-store-failure", "deny"];
-    let without_redis = Served::with(&[yaml], &args);
-    assert_eq!(retry_ms(&without_redis, &["user=a"]), (Value::Null, Value::Null));
+    Served::with(&[yaml], &["--store", &nobody, "--on-store-failure", policy])
+}
+
+#[test]
+fn query_says_which_rule_applied_and_why_none_did() {
+    let served = Served::with_limits(EDGE);
+    let lines = |domain: &str, args: &[&str]| {
+        let addr = served.tidegate.grpc.to_string();
+        let printed = run(&[&["query", "--addr", &addr, "--domain", domain], args].concat());
+        assert_eq!((printed.code, printed.err.as_str()), (0, ""));
+        printed.out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let nothing = "no limit applies to these descriptors";
+    let unknown = "no limits file has the domain \"egde\"; did you mean \"edge\"";
+    assert_eq!(lines("egde", &["user=42", "tenant=acme"]), ["allowed", nothing, unknown]);
+    for args in [&["usr=42"][..], &["usr=42", "--peek"], &["usr=42", "--refund"]] {
+        let why = "usr=42: no rule has the key \"usr\" here; did you mean \"user\"";
+        assert_eq!(lines("edge", args), ["allowed", nothing, why], "{args:?}");
+    }
+    let why = "tenant=acme: exempt by the rule tenant: the rule has no limit itself; its limits are \
+               nested below, under path";
+    assert_eq!(lines("edge", &["tenant=acme"]), ["allowed", nothing, why]);
+    let both = lines("edge", &["user=42", "tenant=acme,path=/logn"]);
+    assert!(both[2].starts_with("user=42     per_user (user)  yes "), "{both:?}");
+    let why = "tenant=acme,path=/logn: after the rule tenant, no rule of the key \"path\" has this value; \
+               did you mean \"/login\"";
+    assert_eq!(both[3..], [why]);
+}
+
+#[test]
+fn query_says_that_the_answer_is_that_of_a_fallback() {
+    for (policy, decision) in [("local", "allowed"), ("deny", "rejected")] {
+        let printed = query(&without_redis(EDGE, policy), &["user=42"]);
+        let first = format!("{decision}; the store did not answer, so --on-store-failure decided");
+        assert_eq!(printed.out.lines().next(), Some(&*first), "{}", printed.out);
+    }
 }
 
 #[test]

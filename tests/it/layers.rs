@@ -14,6 +14,7 @@ const LAYERS: &[&str] = &[
     "file",
     "follow",
     "secret_file",
+    "printable",
     "suggest",
     "memory_budget",
     "peer",

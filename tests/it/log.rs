@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tidegate::clock::Stopwatch;
 
 use crate::support::client::{Served, request};
-use crate::support::process::wait_until;
-use crate::support::servers::free_port;
+use crate::support::process::{eventually, wait_until};
+use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
 
 /// The deadline for a log line.
@@ -57,6 +57,102 @@ fn causes_are_fields_and_secrets_are_never_logged() {
     assert!(!served.tidegate.log().contains("hunter2"));
 }
 
+/// The first line of a JSON log with this message, once there is one.
+fn line_with(served: &Served, message: &str) -> Value {
+    let found = || lines(served).into_iter().find(|line| line["message"] == message);
+    wait_until(DEADLINE, found).unwrap_or_else(|| panic!("{message}: {}", served.tidegate.log()))
+}
+
+const JSON: [&str; 2] = ["--log-format", "json"];
+
+#[test]
+fn the_start_is_told_with_what_is_served() {
+    let other =
+        "{domain: other, descriptors: [{key: a}, {key: b, rate_limit: {limit: 1, unit: day}}]}";
+    let store = format!("redis://user:hunter2-secret@127.0.0.1:{}", free_port());
+    for (store, told) in [
+        ("memory", "memory".to_owned()),
+        (&store, store.replace("://user:hunter2-secret@", " standalone ")),
+    ] {
+        let served = Served::with(&[EDGE, other], &[&JSON[..], &["--store", store]].concat());
+        let start = line_with(&served, concat!("tidegate ", env!("CARGO_PKG_VERSION"), " starts"));
+        assert_eq!((&start["domains"], &start["rules"]), (&json!(2), &json!(3)), "{start}");
+        assert_eq!(start["limits"], served.limits().to_str().unwrap());
+        let in_force: Value = serde_json::from_str(&served.page("/limits").body).unwrap();
+        assert_eq!(start["hash"], in_force["hash"]);
+        assert_eq!(start["store"], told, "{start}");
+    }
+}
+
+#[test]
+fn a_reload_is_told_with_what_it_changes() {
+    let served = Served::with(&[EDGE], &JSON);
+    let file = served.limits().join("limits-0.yaml");
+    std::fs::write(file, EDGE.replace("limit: 2", "limit: 3") + "  - key: ip\n").unwrap();
+    let line = line_with(&served, "limits were reloaded");
+    assert_eq!((&line["version"], &line["level"]), (&json!(2), &json!("INFO")));
+    assert_eq!(line["changes"], "edge: 1 added (ip), 1 changed (user)");
+}
+
+#[test]
+fn the_end_is_the_last_line() {
+    let mut served = Served::with(&[EDGE], &JSON);
+    assert!(served.tidegate.terminate().success());
+    line_with(&served, "ended");
+    let last = lines(&served).pop().unwrap();
+    assert_eq!(last["message"], "ended");
+    assert!(last["uptime"].as_str().unwrap().ends_with('s'), "{last}");
+}
+
+#[tokio::test]
+async fn an_outage_is_told_with_the_server_the_policy_and_what_was_decided_meanwhile() {
+    let mut redis = RedisServer::start(Version::Redis70);
+    let url = redis.url();
+    let more = ["--store", &url, "--store-timeout", "1s", "--replicas", "2"];
+    let served = Served::with(&[EDGE], &[&JSON[..], &more].concat());
+    let caller = served.caller().await;
+    let source = async |user: &str| {
+        let answer = caller.check(&request("edge").about("user", user)).await.unwrap();
+        answer.source().as_str_name().to_owned()
+    };
+    let decided_by = async |wanted: &str| {
+        let ask = async || (source("probe").await == wanted).then_some(());
+        eventually(DEADLINE, ask).await.unwrap_or_else(|| panic!("{}", served.tidegate.log()));
+    };
+    decided_by("DECISION_SOURCE_STORE").await;
+    redis.stop();
+    decided_by("DECISION_SOURCE_FALLBACK").await;
+    // One of two hits is this replica's share.
+    for _ in 0..5 {
+        assert_eq!(source("alice").await, "DECISION_SOURCE_FALLBACK");
+    }
+    let addr = redis.addr().to_string();
+    let begun = line_with(&served, "the store does not answer: deciding by --on-store-failure");
+    assert_eq!((&begun["level"], &begun["server"]), (&json!("WARN"), &json!(addr)));
+    assert_eq!(begun["policy"], "local, with 1/2 of each limit");
+    assert!(begun["why"].is_string(), "{begun}");
+    let ready = served.page("/readyz");
+    let told: Vec<_> = ready.body.lines().filter(|line| line.starts_with("outage: ")).collect();
+    assert_eq!((ready.status, told.len()), (200, 2), "{}", ready.body);
+    assert!(told[0].starts_with("outage: since 20"), "{}", ready.body);
+    assert!(told[0].contains("; policy: local, with 1/2 of each limit; "), "{}", ready.body);
+    assert!(told[1].starts_with(&format!("outage: {addr} for ")), "{}", ready.body);
+    redis.restart();
+    decided_by("DECISION_SOURCE_STORE").await;
+    line_with(&served, "the store decides again");
+    // A busy machine may cause a further outage.
+    let all = lines(&served);
+    let ends: Vec<_> =
+        all.iter().filter(|line| line["message"] == "the store decides again").collect();
+    let sum = |of: &str| ends.iter().map(|line| line[of].as_u64().unwrap()).sum::<u64>();
+    assert!(sum("decisions") >= 6, "{ends:?}");
+    assert!((2..sum("decisions")).contains(&sum("hits")), "{ends:?}");
+    assert!(ends[0]["since"].as_str().unwrap().ends_with('Z'), "{ends:?}");
+    assert!(ends[0]["after"].as_str().unwrap().ends_with('s'), "{ends:?}");
+    let over = async || (!served.page("/readyz").body.contains("outage")).then_some(());
+    eventually(DEADLINE, over).await.expect("/readyz tells no outage any more");
+}
+
 #[test]
 fn another_format_is_refused() {
     let output = Tidegate::run(&["serve", "--limits", "x", "--log-format", "xml"], "");
@@ -79,7 +175,7 @@ fn a_fatal_error_is_the_last_line_in_the_usual_format() {
     assert!(line["message"].as_str().unwrap().contains("/no/such/file"), "{line}");
     assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
     let log = run("text");
-    assert!(log.lines().last().unwrap().starts_with("tidegate: /no/such/file"), "{log}");
+    assert!(log.lines().last().unwrap().starts_with("error: /no/such/file"), "{log}");
 }
 
 /// The lines of the decision log among others, which are text.
@@ -128,7 +224,7 @@ async fn a_decision_is_logged_with_its_request_and_the_limit_that_rejected() {
     assert_eq!((&line["domain"], &line["source"]), (&"edge".into(), &"store".into()));
     assert_eq!(line["rejected_by"], json!(["per_user"]));
     let limit = json!({"rule": "per_user", "result": "rejected", "limit": 2, "remaining": 0});
-    let descriptor = json!({"entries": "user=alice", "hits": 1, "limits": [limit]});
+    let descriptor = json!({"entries": [["user", "alice"]], "hits": 1, "limits": [limit]});
     assert_eq!(line["descriptors"], json!([descriptor]));
     assert!(line["duration_us"].is_u64() && line["timestamp"].is_string(), "{line}");
     wait_for_count(&served, |written, _| written == 3);
@@ -144,7 +240,7 @@ async fn the_decision_log_hashes_configured_and_unknown_values() {
     caller.check(&request("elsewhere").about("user", "carol-secret")).await.unwrap();
     let lines = wait_for_decisions(&served, 2);
     for descriptor in lines[0]["descriptors"].as_array().unwrap() {
-        let (_, value) = descriptor["entries"].as_str().unwrap().split_once('=').unwrap();
+        let value = descriptor["entries"][0][1].as_str().unwrap();
         assert!(value.len() == 33 && value.starts_with('#'), "{descriptor}");
     }
     assert_eq!(

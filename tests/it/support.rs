@@ -22,6 +22,7 @@ pub mod sentinels;
 pub mod servers;
 pub mod stores;
 pub mod svg;
+pub mod terminal;
 pub mod tidegate;
 pub mod tls;
 pub mod tools;

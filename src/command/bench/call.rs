@@ -2,23 +2,19 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::time::Duration;
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::client::{Builder, SendRequest};
+use h2::{Reason, RecvStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use tokio::net::TcpStream;
 use tokio::task::spawn_local;
-use tokio::time::timeout;
 use tonic::Code;
 
+use super::super::dial::{Port, Target};
 use super::message::allows;
+use crate::settings::Bench;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// Timeout of a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Flow-control windows. Answers are small: with these, no stream ever waits for a window update.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -31,29 +27,35 @@ pub(super) enum Failure {
     Call(Cow<'static, str>),
     /// The connection failed.
     Lost(String),
+    /// The service closed the connection before it took this request: it can be sent again.
+    Closing,
 }
 
-/// The address, and the headers of each call.
-#[derive(Debug)]
+/// The service, and the headers of each call.
 pub(super) struct Service {
-    addr: String,
+    target: Target,
     head: Request<()>,
 }
 
 impl Service {
     /// # Errors
-    /// The address is invalid.
-    pub(super) fn new(addr: &str) -> Result<Self, String> {
-        let uri: Uri = format!("http://{addr}{PATH}")
+    /// A setting is wrong.
+    pub(super) fn new(settings: &Bench) -> Result<Self, String> {
+        let target = Target::new(&settings.addr, &settings.client, Port::Grpc)?;
+        let uri: Uri = format!("http://{}{PATH}", target.host())
             .parse()
-            .map_err(|error| format!("--addr {addr}: {error}"))?;
+            .map_err(|error| format!("--addr {target}: {error}"))?;
         let mut head = Request::new(());
         *head.method_mut() = Method::POST;
         *head.uri_mut() = uri;
         let headers = head.headers_mut();
         headers.insert("content-type", HeaderValue::from_static("application/grpc"));
         headers.insert("te", HeaderValue::from_static("trailers"));
-        Ok(Self { addr: addr.to_owned(), head })
+        Ok(Self { target, head })
+    }
+
+    pub(super) const fn target(&self) -> &Target {
+        &self.target
     }
 
     /// Opens a connection. It is driven in the background until its last handle is dropped.
@@ -61,33 +63,30 @@ impl Service {
     /// # Errors
     /// Nothing listens there. The message says what to do.
     pub(super) async fn connect(&self) -> Result<SendRequest<Bytes>, String> {
-        let addr = &self.addr;
-        let failed = |error: &dyn std::fmt::Display| {
-            format!(
-                "no service at {addr}: {error}; start one with `tidegate serve`, or name it with --addr"
-            )
-        };
-        let connecting = timeout(CONNECT_MAX, TcpStream::connect(addr)).await;
-        let stream = connecting.map_err(|late| failed(&late))?.map_err(|error| failed(&error))?;
-        stream.set_nodelay(true).map_err(|error| failed(&error))?;
+        let stream = self.target.connect().await?;
         let mut builder = Builder::new();
         builder.initial_window_size(STREAM_WINDOW_BYTES);
         builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         builder.enable_push(false);
-        let (lane, connection) = builder.handshake(stream).await.map_err(|error| failed(&error))?;
+        let shaken = builder.handshake(stream).await;
+        let (sender, connection) = match shaken {
+            Ok(both) => both,
+            Err(error) => return Err(self.target.failure(&error).await),
+        };
         // When the connection ends, every call on it fails.
         spawn_local(connection);
-        Ok(lane)
+        Ok(sender)
     }
 
     /// Sends `message` and returns whether the service allows the request.
     pub(super) async fn call(
         &self,
-        lane: &mut SendRequest<Bytes>,
+        sender: &mut SendRequest<Bytes>,
         message: Bytes,
     ) -> Result<bool, Failure> {
-        poll_fn(|context| lane.poll_ready(context)).await.map_err(failure)?;
-        let (response, mut body) = lane.send_request(self.head.clone(), false).map_err(failure)?;
+        poll_fn(|context| sender.poll_ready(context)).await.map_err(failure)?;
+        let (response, mut body) =
+            sender.send_request(self.head.clone(), false).map_err(failure)?;
         body.send_data(message, true).map_err(failure)?;
         answer(response.await.map_err(failure)?).await
     }
@@ -148,6 +147,8 @@ const fn name(code: Code) -> &'static str {
 
 fn failure(error: h2::Error) -> Failure {
     match error.reason() {
+        Some(Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => Failure::Closing,
+        Some(Reason::REFUSED_STREAM) => Failure::Closing,
         Some(reason) if error.is_reset() => Failure::Call(format!("reset: {reason:?}").into()),
         _ => Failure::Lost(error.to_string()),
     }

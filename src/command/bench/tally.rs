@@ -55,6 +55,7 @@ impl Tally {
             Ok(false) => self.over_limit += 1,
             Err(Failure::Call(why)) => return self.fail(why.into_owned(), 1),
             Err(Failure::Lost(why)) => return self.fail(format!("connection lost: {why}"), 1),
+            Err(Failure::Closing) => return self.fail("connection closed".to_owned(), 1),
         }
         let ns = u64::try_from(end.saturating_sub(start).as_nanos()).unwrap_or(u64::MAX);
         self.latencies.saturating_record(ns);

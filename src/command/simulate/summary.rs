@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::super::WIDTH_MAX;
 use crate::decision::LimitResult;
 use crate::service::Answer;
 
@@ -43,6 +44,7 @@ impl Summary {
         let widest = |length: usize, least: usize| length.max(least);
         let domain = names().map(|(domain, _)| domain.chars().count()).fold(8, widest);
         let rule = names().map(|(_, rule)| rule.chars().count()).fold(4, widest);
+        let [domain, rule] = [domain, rule].map(|width| width.min(WIDTH_MAX));
         let mut table = String::new();
         let mut line = |name: (&str, &str), counts: [String; 3]| {
             let [allowed, rejected, shadow] = counts;

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::errors::{LoadErrors, Position, Report};
 use super::fields::{Fields, Reported, Subject, kind};
+use super::names::Place;
 use super::path::Step;
 use super::yaml::{Content, Node};
 use super::{limit, metadata, path};
@@ -18,21 +19,6 @@ use crate::rules::rule::{Kind, Rule};
 use crate::rules::tree::{Level, Pattern};
 use crate::rules::wildcard::{Covered, Refused, Unfit, WILDCARD_BYTES_MAX, WILDCARDS_MAX};
 use crate::rules::{LEVELS_MAX, Switches};
-
-const KEYS: [&str; 12] = [
-    "key",
-    "value",
-    "rate_limit",
-    "descriptors",
-    "shadow_mode",
-    "quota_mode",
-    "share_threshold",
-    "detailed_metric",
-    "value_to_metric",
-    "hash_values",
-    "metadata",
-    "raw_body",
-];
 
 /// The longest key or value, in bytes: the default maximum of requests.
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -110,7 +96,7 @@ impl Tree {
     }
 
     /// Reports a mistake or warning at the position of a rule.
-    fn report_at(
+    pub(super) fn report_at(
         &self,
         rule: usize,
         errors: &mut LoadErrors,
@@ -123,7 +109,7 @@ impl Tree {
     }
 
     /// The position of a rule, as a message about `file` prints it.
-    fn place_of(&self, rule: usize, file: &Path) -> String {
+    pub(super) fn place_of(&self, rule: usize, file: &Path) -> String {
         match self.locations.get(rule) {
             Some(own) if *own.file == *file => format!("at line {}", own.at.line),
             Some(Location { file, at }) => format!("at {}:{}", file.display(), at.line),
@@ -163,7 +149,7 @@ impl Reader<'_, '_, '_> {
         let path = above.path_to(names.as_ref().ok());
         let subject = if names.is_ok() { Subject::Descriptor(&path) } else { subject };
         let fields = fields.about(subject);
-        fields.check_names(&KEYS, self.report);
+        fields.check_names(Place::Descriptor, self.report);
         let step = self.step(&fields, names.as_ref().ok());
         let steps: Vec<Step> = above.steps.iter().cloned().chain([step]).collect();
         if let Ok(names) = &names {

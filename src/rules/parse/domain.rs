@@ -4,14 +4,13 @@ use super::descriptor;
 use super::drafts::{Draft, Drafts};
 use super::errors::{Position, Report, quoted};
 use super::fields::{Fields, Subject, kind};
+use super::names::{Place, not_one_of};
 use super::yaml::{self, Content, Node};
 use crate::on_store_failure::OnStoreFailure;
 use crate::rules::Switches;
 
-const KEYS: [&str; 5] = ["domain", "descriptors", "slot_by", "on_store_failure", "raw_body"];
-
 /// The start of a file, for mistakes about missing fields.
-const START: Position = Position { line: 1, column: 1 };
+const START: Position = Position { line: 1, column: 1, width: 1 };
 
 /// Reads a file into the draft of its domain.
 pub(super) fn read(text: &str, drafts: &mut Drafts, switches: Switches, report: &mut Report<'_>) {
@@ -30,7 +29,7 @@ pub(super) fn read(text: &str, drafts: &mut Drafts, switches: Switches, report: 
         );
         return;
     };
-    fields.check_names(&KEYS, report);
+    fields.check_names(Place::File, report);
     // A file without a domain is read to report its other mistakes.
     let mut nameless = Draft::default();
     let draft = match name(&fields, report) {
@@ -121,8 +120,8 @@ fn on_store_failure(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<
     let name = fields.text("on_store_failure", report).ok()??;
     let choice = OnStoreFailure::from_name(name);
     if choice.is_none() {
-        let allowed = OnStoreFailure::ALL.map(OnStoreFailure::name).join(", ");
-        let message = format!("on_store_failure {} is not one of {allowed}", quoted(name));
+        let allowed = OnStoreFailure::ALL.map(OnStoreFailure::name);
+        let message = not_one_of("on_store_failure", name, &allowed);
         fields.refuse(fields.at("on_store_failure"), message, report);
     }
     choice

@@ -3,14 +3,13 @@
 //! A mistake has a file, a line, a column and a message that says what is wrong and what is
 //! allowed. At most [`MISTAKES_MAX`] are kept and the rest is counted, so that a large broken file
 //! cannot use unbounded memory. Values in messages are quoted, escaped and cut, because they end up
-//! in terminals, logs and the HTTP port. An unknown key suggests the nearest allowed one.
+//! in terminals, logs and the HTTP port. [`super::names`] writes the messages about unknown names.
 
 use std::fmt;
 use std::path::Path;
 
-pub use crate::rules::load_error::LoadError;
 pub(super) use crate::rules::load_error::Position;
-use crate::suggest::nearest;
+pub use crate::rules::load_error::{LoadError, Message};
 pub(super) use crate::suggest::{quoted, shortened};
 
 /// The most mistakes that are kept; further ones are only counted.
@@ -30,6 +29,11 @@ impl LoadErrors {
         self.errors.iter()
     }
 
+    /// The warnings about the same files.
+    pub fn warnings(&self) -> impl Iterator<Item = &LoadError> {
+        self.warnings.iter()
+    }
+
     /// The number of mistakes, including those that are not kept.
     pub fn count(&self) -> usize {
         self.errors.len() + self.omitted
@@ -44,19 +48,18 @@ impl LoadErrors {
     }
 
     /// Adds a mistake about a whole file.
-    pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<String>) {
+    pub(super) fn add_whole(&mut self, file: &Path, message: impl Into<Message>) {
         let file = file.to_owned();
-        self.add(LoadError { file, line: 0, column: 0, message: message.into() });
+        self.add(LoadError { file, line: 0, column: 0, width: 0, message: message.into() });
     }
 
     /// The result of `value` for the warnings; or all mistakes and warnings in order, if there are
     /// mistakes.
     pub(super) fn or_else<T>(mut self, value: impl FnOnce(Vec<LoadError>) -> T) -> Result<T, Self> {
+        self.warnings.sort();
         if self.errors.is_empty() {
-            self.warnings.sort();
             return Ok(value(self.warnings));
         }
-        self.warnings.clear();
         self.errors.sort();
         self.errors.dedup();
         Err(self)
@@ -87,28 +90,21 @@ pub(super) struct Report<'e> {
 
 impl Report<'_> {
     /// Adds a warning: valid, but probably a mistake.
-    pub(super) fn warn(&mut self, at: Position, message: impl Into<String>) {
-        let Position { line, column } = at;
-        let file = self.file.to_owned();
+    pub(super) fn warn(&mut self, at: Position, message: impl Into<Message>) {
         if self.errors.warnings.len() < MISTAKES_MAX {
-            let message = message.into();
-            self.errors.warnings.push(LoadError { file, line, column, message });
+            let warning = self.located(at, message.into());
+            self.errors.warnings.push(warning);
         }
     }
 
-    pub(super) fn add(&mut self, at: Position, message: impl Into<String>) {
-        let Position { line, column } = at;
-        let file = self.file.to_owned();
-        self.errors.add(LoadError { file, line, column, message: message.into() });
+    pub(super) fn add(&mut self, at: Position, message: impl Into<Message>) {
+        let error = self.located(at, message.into());
+        self.errors.add(error);
     }
-}
 
-/// The message about an unknown key: the allowed ones, and the nearest of them.
-pub(super) fn unknown_key(name: &str, allowed: &[&str]) -> String {
-    let message = format!("unknown key {}; allowed are {}", quoted(name), allowed.join(", "));
-    match nearest(name, allowed.iter().copied()) {
-        Some(meant) => format!("{message}; did you mean {meant}"),
-        None => message,
+    fn located(&self, at: Position, message: Message) -> LoadError {
+        let Position { line, column, width } = at;
+        LoadError { file: self.file.to_owned(), line, column, width, message }
     }
 }
 

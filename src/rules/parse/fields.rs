@@ -7,7 +7,8 @@
 
 use std::fmt;
 
-use super::errors::{Position, Report, quoted, shortened, unknown_key};
+use super::errors::{Message, Position, Report, quoted, shortened};
+use super::names::{Place, unknown_key};
 use super::yaml::{Content, Field, Node, Scalar};
 use crate::limit::HITS_MAX;
 
@@ -55,11 +56,11 @@ impl<'n, 'a> Fields<'n, 'a> {
     }
 
     /// Reports every field that is not allowed.
-    pub(super) fn check_names(&self, allowed: &[&str], report: &mut Report<'_>) {
+    pub(super) fn check_names(&self, here: Place, report: &mut Report<'_>) {
         for field in self.fields {
             let name = &*field.name.text;
-            if !allowed.contains(&name) {
-                self.refuse(field.at, unknown_key(name, allowed), report);
+            if !here.keys().contains(&name) {
+                self.refuse(field.at, unknown_key(name, here), report);
             }
         }
     }
@@ -90,16 +91,16 @@ impl<'n, 'a> Fields<'n, 'a> {
     pub(super) fn refuse(
         &self,
         at: Position,
-        message: impl fmt::Display,
+        message: impl Into<Message>,
         report: &mut Report<'_>,
     ) -> Reported {
-        report.add(at, format!("{}{message}", self.subject));
+        report.add(at, message.into().about(self.subject));
         Reported
     }
 
     /// Reports a warning about this mapping.
-    pub(super) fn warn(&self, at: Position, message: impl fmt::Display, report: &mut Report<'_>) {
-        report.warn(at, format!("{}{message}", self.subject));
+    pub(super) fn warn(&self, at: Position, message: impl Into<Message>, report: &mut Report<'_>) {
+        report.warn(at, message.into().about(self.subject));
     }
 
     /// A text as written, quoted or not; null is an empty text.

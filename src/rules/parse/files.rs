@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -44,6 +44,23 @@ impl Files {
         });
         let texts = paths.into_iter().filter_map(|file| read_file(file, &mut errors)).collect();
         Self { texts, errors, hash: OnceLock::new() }
+    }
+
+    /// Reads one limits file from a stream, such as standard input.
+    pub fn read_from(name: &Path, stream: impl Read) -> Self {
+        let mut errors = LoadErrors::default();
+        let mut bytes = Vec::new();
+        let read = stream.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+        let is_too_large = bytes.len() as u64 > FILE_BYTES_MAX;
+        let too_large = || Err(ErrorKind::FileTooLarge.into());
+        let read = read.and_then(|_| if is_too_large { too_large() } else { Ok(bytes) });
+        let texts = text_of(name.to_owned(), read, &mut errors).into_iter().collect();
+        Self { texts, errors, hash: OnceLock::new() }
+    }
+
+    /// The text of a file, if it was read.
+    pub fn text(&self, path: &Path) -> Option<&str> {
+        self.texts.iter().find(|(file, _)| file == path).map(|(_, text)| text.as_str())
     }
 
     /// The paths of the files.
@@ -125,7 +142,16 @@ fn has_limits_name(path: &Path) -> bool {
 }
 
 fn read_file(file: PathBuf, errors: &mut LoadErrors) -> Option<(PathBuf, String)> {
-    let bytes = match file::read(&file, FILE_BYTES_MAX) {
+    let bytes = file::read(&file, FILE_BYTES_MAX);
+    text_of(file, bytes, errors)
+}
+
+fn text_of(
+    file: PathBuf,
+    bytes: io::Result<Vec<u8>>,
+    errors: &mut LoadErrors,
+) -> Option<(PathBuf, String)> {
+    let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(error) => {
             let message = if error.kind() == ErrorKind::FileTooLarge {
@@ -150,7 +176,7 @@ fn read_file(file: PathBuf, errors: &mut LoadErrors) -> Option<(PathBuf, String)
 
 fn end_of(text: &str) -> Position {
     let last = text.rsplit('\n').next().unwrap_or(text);
-    Position { line: text.matches('\n').count() + 1, column: last.chars().count() + 1 }
+    Position { line: text.matches('\n').count() + 1, column: last.chars().count() + 1, width: 1 }
 }
 
 fn unreadable(error: io::Error) -> String {

@@ -6,6 +6,7 @@
 
 use super::errors::{Report, quoted};
 use super::fields::{Fields, Given, Reported, Subject, kind};
+use super::names::Place;
 use super::yaml::{Content, Node};
 use crate::key::{Group, KeySuffix};
 use crate::limit::Limit;
@@ -14,22 +15,6 @@ use crate::rules::rule::{Kind, Name};
 use crate::rules::{RULE_LIMITS_MAX, RuleLimit, Unlimited};
 
 mod spec;
-
-const KEYS: [&str; 13] = [
-    "limit",
-    "requests_per_unit",
-    "period",
-    "unit",
-    "unit_multiplier",
-    "algorithm",
-    "burst",
-    "sub_windows",
-    "weighted",
-    "overdraft",
-    "unlimited",
-    "name",
-    "replaces",
-];
 
 /// Fields that have no effect beside unlimited, and that envoyproxy/ratelimit accepts there.
 const IDLE_BESIDE_UNLIMITED: [&str; 1] = ["requests_per_unit"];
@@ -123,7 +108,7 @@ fn read_item(node: &Node<'_>, path: &str, report: &mut Report<'_>) -> Result<Ite
         report.add(node.at, message + &kind(node));
         return Err(Reported);
     };
-    fields.check_names(&KEYS, report);
+    fields.check_names(Place::Limit, report);
     let name = name(&fields, report);
     let replaces = replaces(&fields, report);
     let limit = match fields.flag("unlimited", report) {
@@ -148,7 +133,9 @@ fn refuse_beside_unlimited(
             matches!(&field.value.content, Content::Scalar(text) if text.text.is_empty());
         if IDLE_BESIDE_UNLIMITED.contains(&other) || other == "unit" && is_empty {
             fields.warn(field.at, format!("{other} does nothing beside unlimited"), report);
-        } else if KEYS.contains(&other) && !["unlimited", "name", "replaces"].contains(&other) {
+        } else if Place::Limit.keys().contains(&other)
+            && !["unlimited", "name", "replaces"].contains(&other)
+        {
             let message = format!("{other} is set beside unlimited; keep one of them");
             result = Err(fields.refuse(field.at, message, report));
         }
@@ -201,7 +188,7 @@ fn replaced(
         let message = format!("replaces: {} is not a mapping such as {{name: other}}", kind(node));
         return Err(fields.refuse(node.at, message, report));
     };
-    entry.check_names(&["name"], report);
+    entry.check_names(Place::Replaced, report);
     match entry.text("name", report)? {
         Some(name) if !name.is_empty() => Ok(name.into()),
         _ => Err(entry.refuse(node.at, "replaces: an entry has no name", report)),

@@ -108,7 +108,7 @@ proptest! {
             prop_assert!(errors.iter().count() > 0);
             for error in errors.iter() {
                 prop_assert!(error.line > 0 && error.column > 0, "{}", error);
-                prop_assert!(!error.message.ends_with('.') && !error.message.contains('\n'));
+                prop_assert!(!error.message.to_string().ends_with('.') && !error.message.to_string().contains('\n'));
             }
         }
     }

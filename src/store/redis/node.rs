@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connection::Connection;
-use super::outage::ServerFlags;
+use super::flags::ServerFlags;
 use super::probe::probe;
 use super::queue::{BatchKey, NewRequest, Queue, QueuedRequest};
 use super::shared::Shared;
@@ -45,6 +45,7 @@ const PROBES_MAX: u32 = 200_000;
 
 /// One server.
 pub(super) struct Node {
+    name: Arc<str>,
     queue: Queue,
     connection: Connection,
     /// The timeout of a decision.
@@ -80,9 +81,11 @@ impl Node {
         let NodeOptions { name, connection, queue, timeout, in_cluster } = options;
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let (down, retired) = (AtomicBool::new(false), AtomicBool::new(false));
+        let name: Arc<str> = name.into();
         let (down_reason, probe, flags) =
-            (Mutex::default(), Mutex::new(probe), shared.servers.flags(name));
+            (Mutex::default(), Mutex::new(probe), shared.servers.flags(&name));
         Self {
+            name,
             queue,
             connection,
             timeout_us,
@@ -347,7 +350,7 @@ impl Node {
             return;
         }
         *self.down_reason.lock() = Some(why.clone());
-        self.shared.outages.begin(why, &self.shared.metrics);
+        self.shared.outages.begin(&self.name, why, &self.shared.metrics);
         self.queue.answer_waiting(|| Err(self.down_error()));
         tokio::spawn(Arc::clone(self).probe_until_up());
     }
@@ -356,7 +359,7 @@ impl Node {
     pub(super) fn mark_up(&self) {
         if self.is_down() && self.down.swap(false, Ordering::Relaxed) {
             self.connection.reset_backoff();
-            self.shared.outages.end(&self.shared.metrics);
+            self.shared.outages.end(&self.name, &self.shared.metrics);
         }
     }
 
@@ -419,7 +422,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         // The end of its outage will not be noticed.
         if self.is_down() {
-            self.shared.outages.forget();
+            self.shared.outages.forget(&self.name);
         }
     }
 }

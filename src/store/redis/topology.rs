@@ -77,9 +77,10 @@ impl Topology {
         let named = |node: &HostPort| (node.to_string(), access.config_of(node));
         match options.access.endpoints() {
             Endpoints::Standalone(server) => Ok(Self::One(connect(named(&server.node))?)),
-            Endpoints::Sentinel(_) => {
+            Endpoints::Sentinel(sentinel) => {
                 let config = access.sentinel_config()?.ok_or("--store: names no sentinel")?;
-                Ok(Self::One(connect(("sentinel".to_owned(), config))?))
+                let name = format!("{}, as sentinels name it", sentinel.service);
+                Ok(Self::One(connect((name, config))?))
             }
             Endpoints::Sharded(servers) => {
                 let names: Vec<String> =

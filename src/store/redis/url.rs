@@ -106,6 +106,26 @@ impl Endpoints {
     }
 }
 
+/// Shows the kind and the addresses, and no credentials.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let encrypted = if self.tls { " over TLS" } else { "" };
+        let list = |nodes: &mut dyn Iterator<Item = &HostPort>| {
+            nodes.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        let servers = match &self.endpoints {
+            Endpoints::Standalone(server) => server.node.to_string(),
+            Endpoints::Sentinel(sentinel) => {
+                let sentinels = list(&mut sentinel.sentinels.iter());
+                format!("{} by sentinels {sentinels}", sentinel.service)
+            }
+            Endpoints::Cluster(cluster) => list(&mut cluster.seeds.iter()),
+            Endpoints::Sharded(servers) => list(&mut servers.iter().map(|server| &server.node)),
+        };
+        write!(f, "redis {} {servers}{encrypted}", self.endpoints.name())
+    }
+}
+
 impl Address {
     /// The credentials for the servers, in the order of the URL, without those for sentinels.
     pub fn credentials(&self) -> impl Iterator<Item = &Credentials> {

@@ -73,7 +73,7 @@ fn bench_mixes_values_by_their_shares() {
 #[test]
 fn bench_measures_for_the_given_time() {
     let served = Served::with_limits(FIFTY);
-    let result = result(&served, &["user={seq}", "--duration=200ms", "--warmup=100ms"]);
+    let result = result(&served, &["user={seq}", "--duration=1s", "--warmup=100ms"]);
     let seconds = result["seconds"].as_f64().unwrap();
     assert!((0.15..5.0).contains(&seconds), "{result}");
     assert!(result["sent"].as_u64() > result["requests"].as_u64(), "{result}");
@@ -101,11 +101,11 @@ fn bench_reports_mistakes_and_exits_with_2() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let printed = bench(nobody, &["user=1"]);
     assert_eq!(printed.code, 2);
-    let expected = format!("tidegate: no service at {nobody}: Connection refused (os error 111); ");
+    let expected = format!("error: no service at {nobody}: Connection refused (os error 111); ");
     assert!(printed.err.starts_with(&expected), "{}", printed.err);
     let printed = bench(nobody, &["user={unifrm:3}"]);
     assert_eq!(printed.code, 2);
-    let expected = "tidegate: descriptor user={unifrm:3}: {unifrm:3} is not one of {uniform:N}, ";
+    let expected = "error: descriptor user={unifrm:3}: {unifrm:3} is not one of {uniform:N}, ";
     assert!(printed.err.starts_with(expected), "{}", printed.err);
     let printed = bench(nobody, &["user=1", "--rate=0"]);
     assert!(printed.err.contains("must be a whole number from 1 to 1000000"), "{}", printed.err);

@@ -135,7 +135,7 @@ fn a_file_standard_input_and_the_environment_give_the_same() {
 fn mistakes_are_reported_with_their_line_and_exit_with_1() {
     let printed = migrate("-", "PORT=x\nREDIS_TYPE=FOO\n");
     assert_eq!((printed.code, printed.out.as_str()), (1, ""));
-    let wanted = "tidegate: standard input:1: PORT is \"x\"; allowed is a port from 1 to 65535\n\
+    let wanted = "error: standard input:1: PORT is \"x\"; allowed is a port from 1 to 65535\n\
         standard input:2: REDIS_TYPE is \"FOO\"; allowed is one of SINGLE, SENTINEL, CLUSTER\n";
     assert_eq!(printed.err, wanted);
     let missing = migrate("/no/such/file", "");

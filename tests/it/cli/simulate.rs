@@ -1,11 +1,13 @@
 //! `tidegate simulate`: replays recorded requests with the clock of the recording.
 
 use std::fs;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{Printed, printed, run};
-use crate::support::client::limits_folder;
+use crate::support::client::{Served, limits_folder, request};
+use crate::support::process::wait_until;
 use crate::support::servers::{RedisServer, Version, free_port};
 use crate::support::tidegate::Tidegate;
 
@@ -174,4 +176,55 @@ fn a_store_that_cannot_decide_stops_the_replay_under_any_policy() {
         assert_eq!(lines.out.lines().count(), 1, "only the read is decided: {}", lines.out);
         assert_eq!(summary.out, "", "{policy}");
     }
+}
+
+#[tokio::test]
+async fn the_decision_log_of_a_service_can_be_replayed() {
+    let always = ["--decision-log-sample", "1", "--decision-log-rate", "1000000"];
+    let args = [&always[..], &["--log-format", "json"]].concat();
+    let served = Served::with(&[LIMITS], &args);
+    let caller = served.caller().await;
+    for _ in 0..7 {
+        caller.check(&request("edge").about("user_id", "a,b").about("x", "y")).await.unwrap();
+    }
+    caller.check(&request("edge").about("watched", "w").taking(3)).await.unwrap();
+    caller.check(&request("elsewhere").about("user_id", "z")).await.unwrap();
+    let decided =
+        || Some(()).filter(|()| served.tidegate.log().matches("\"decided\"").count() == 9);
+    wait_until(Duration::from_secs(30), decided)
+        .unwrap_or_else(|| panic!("{}", served.tidegate.log()));
+    let printed = simulate_by(LIMITS, &["--summary"], &served.tidegate.log());
+    assert_eq!((printed.code, printed.err.as_str()), (0, ""));
+    let total: Vec<_> = printed.out.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(total[0], "requests");
+    let counts: Vec<u64> = total[1..3].iter().map(|count| count.parse().unwrap()).collect();
+    assert_eq!(counts.iter().sum::<u64>(), 9, "{}", printed.out);
+    assert!(counts[1] <= 2, "5 a second: a window may end meanwhile: {}", printed.out);
+}
+
+#[test]
+fn lines_of_the_decision_log_that_are_not_whole_are_skipped_and_counted() {
+    let whole = r#"{"timestamp":"2026-01-02T03:04:05.250Z","target":"tidegate::decision","domain":"edge","descriptors":[{"entries":"user_id=42","hits":6,"limits":[]}],"descriptors_count":1,"decision":"rejected"}"#;
+    let part = whole.replace("\"descriptors_count\":1", "\"descriptors_count\":40");
+    let pairs = whole
+        .replace("\"user_id=42\"", "[[\"user_id\",\"42\"]]")
+        .replace("\"hits\":6", "\"hits\":2");
+    let other = r#"{"timestamp":"2026-01-02T03:04:05Z","level":"INFO","message":"grpc on x","target":"tidegate"}"#;
+    let trace = [other, whole, &part, &pairs].join("\n");
+    let printed = simulate(&[], &trace);
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    assert!(
+        printed.err.starts_with("warning: 1 lines of the decision log were skipped"),
+        "{}",
+        printed.err
+    );
+    let decisions: Vec<Value> =
+        printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told =
+        |at: usize| (&decisions[at]["allowed"], &decisions[at]["statuses"][0]["reset_after_ms"]);
+    assert_eq!(decisions.len(), 2);
+    assert_eq!([told(0), told(1)], [(&json!(false), &json!(750)), (&json!(true), &json!(750))]);
+    let bad = whole.replace("2026-01-02T", "yesterday ");
+    let printed = simulate(&[], &bad);
+    assert!(printed.code == 1 && printed.err.contains("line 1: timestamp: "), "{}", printed.err);
 }

@@ -52,7 +52,10 @@ fn values(top: &Value, rule: &str) -> Vec<(String, u64)> {
     let values = rule.and_then(|rule| rule["values"].as_array()).into_iter().flatten();
     let value = |value: &Value| {
         assert_eq!(value["error_max"], 0, "{value}");
-        let entries = value["entries"].as_str().unwrap().to_owned();
+        let pairs = value["entries"].as_array().unwrap().iter();
+        let entries = pairs
+            .map(|pair| format!("{}={}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()));
+        let entries = entries.collect::<Vec<_>>().join(",");
         (entries, value["rejections"].as_u64().unwrap())
     };
     values.map(value).collect()

@@ -212,7 +212,8 @@ impl Drop for Tidegate {
     }
 }
 
-fn program() -> Command {
+/// A command for the program, without the settings of this environment.
+pub(super) fn program() -> Command {
     let mut command = process::bound_to_this_process(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

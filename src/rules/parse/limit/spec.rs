@@ -1,7 +1,8 @@
 //! Reads the fields of one limit and combines them.
 
-use super::super::errors::{Report, quoted};
+use super::super::errors::{Message, Report, quoted};
 use super::super::fields::{Fields, Given, Reported};
+use super::super::names::not_one_of;
 use crate::limit::LOG_RECORDS_BOUNDED;
 use crate::limit::{Algorithm, Limit, LimitError, LimitSpec, PERIOD_MAX_MS, SUB_WINDOWS_MAX};
 use crate::period::{self, Unit};
@@ -27,6 +28,11 @@ pub(super) fn read(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<L
     };
     own?;
     let limit = Limit::new(&spec).map_err(|error| refuse_limit(fields, &error, report))?;
+    if spec.burst == Some(0) && spec.hits > 0 {
+        let text = "burst 0 admits no hit at any time: every request is rejected".to_owned();
+        let help = Some("leave burst out, or write at least 1".to_owned());
+        fields.warn(fields.at("burst"), Message { text, allowed: None, help }, report);
+    }
     if limit.log_records_max() > LOG_RECORDS_BOUNDED {
         warn_of_long_log(fields, &limit, report);
     }
@@ -129,7 +135,10 @@ fn own_period(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
         Some(_) => "is not from 1ms to 36500d",
         None => "is not whole numbers of d, h, m, s, ms in this order, such as 250ms, 1m30s or 7d",
     };
-    Err(fields.refuse(fields.at("period"), format!("period {} {wrong}", quoted(text)), report))
+    let meant = period::guess(text).filter(|guess| (1..=PERIOD_MAX_MS).contains(guess));
+    let help = meant.map(|meant| format!("write {}", period::format_seconds(meant)));
+    let text = format!("period {} {wrong}", quoted(text));
+    Err(fields.refuse(fields.at("period"), Message { text, allowed: None, help }, report))
 }
 
 fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
@@ -139,8 +148,7 @@ fn unit(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Given<u64> {
     if let Some(unit) = Unit::from_name(text) {
         return Ok(Some(unit.ms()));
     }
-    let allowed = Unit::ALL.map(Unit::name).join(", ");
-    let message = format!("unit {} is not one of {allowed}", quoted(text));
+    let message = not_one_of("unit", text, &Unit::ALL.map(Unit::name));
     Err(fields.refuse(fields.at("unit"), message, report))
 }
 
@@ -163,8 +171,7 @@ fn algorithm(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Result<Algorit
         return Ok(Algorithm::default());
     };
     Algorithm::from_name(name).ok_or_else(|| {
-        let allowed = Algorithm::ALL.map(Algorithm::name).join(", ");
-        let message = format!("algorithm {} is not one of {allowed}", quoted(name));
+        let message = not_one_of("algorithm", name, &Algorithm::ALL.map(Algorithm::name));
         fields.refuse(fields.at("algorithm"), message, report)
     })
 }

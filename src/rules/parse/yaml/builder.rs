@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Tag};
+use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Span, Tag};
 
 use super::super::errors::{Position, Report, quoted};
 use super::node::{Content, Field, Node, Scalar};
@@ -26,7 +26,7 @@ pub(in crate::rules::parse) fn read<'a>(
         Builder { report, frames: vec![], anchors: HashMap::new(), root: None, alias_nodes: 0 };
     for event in Parser::new_from_str_with_options(text, options) {
         let taken = match event {
-            Ok((event, span)) => builder.take(event, Position::from(&span.start)),
+            Ok((event, span)) => builder.take(event, Position::from(&span)),
             Err(error) => Err((error.marker().into(), format!("not valid YAML: {}", error.info()))),
         };
         if let Err((at, message)) = taken {
@@ -39,7 +39,15 @@ pub(in crate::rules::parse) fn read<'a>(
 
 impl From<&Marker> for Position {
     fn from(marker: &Marker) -> Self {
-        Self { line: marker.line(), column: marker.col() + 1 }
+        Self { line: marker.line(), column: marker.col() + 1, width: 1 }
+    }
+}
+
+impl From<&Span> for Position {
+    fn from(span: &Span) -> Self {
+        let is_one_line = span.start.line() == span.end.line();
+        let width = if is_one_line { span.end.col().saturating_sub(span.start.col()) } else { 1 };
+        Self { width: width.max(1), ..Self::from(&span.start) }
     }
 }
 

@@ -1,0 +1,142 @@
+//! Recognizes what a peer speaks by the first bytes that it sends.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that are enough to tell.
+pub(super) const FIRST_BYTES: usize = 9;
+
+/// A request to which servers of every protocol answer something. To the start of HTTP/2, servers of HTTP/1
+/// may answer nothing.
+pub(super) const GREETING: &[u8] =
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
+/// A protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speech {
+    Http1,
+    Http2,
+    Tls,
+}
+
+impl Speech {
+    pub(super) const fn verb(self) -> &'static str {
+        match self {
+            Self::Http1 => "speaks HTTP/1",
+            Self::Http2 => "speaks HTTP/2",
+            Self::Tls => "uses TLS",
+        }
+    }
+
+    fn of(first: &[u8]) -> Option<Self> {
+        // An HTTP/2 server begins with SETTINGS, type 4; GOAWAY is 7.
+        match first {
+            [b'H', b'T', b'T', b'P', b'/', b'1', ..] => Some(Self::Http1),
+            [0, 0, _, 4 | 7, ..] => Some(Self::Http2),
+            // A handshake or an alert, of TLS 1.0 to 1.3.
+            [0x15 | 0x16, 3, 0..=4, ..] => Some(Self::Tls),
+            _ => None,
+        }
+    }
+}
+
+/// The first bytes of the newest connection.
+#[derive(Debug, Default)]
+pub(super) struct Heard(Mutex<Vec<u8>>);
+
+impl Heard {
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    pub(super) fn speech(&self) -> Option<Speech> {
+        Speech::of(&self.0.lock())
+    }
+}
+
+/// A stream that keeps the first bytes that it receives.
+pub(in crate::command) struct Listening<S> {
+    stream: S,
+    heard: Option<Arc<Heard>>,
+}
+
+impl<S> Listening<S> {
+    pub(super) const fn new(stream: S, heard: Arc<Heard>) -> Self {
+        Self { stream, heard: Some(heard) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Listening<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(heard) = &self.heard {
+            let mut first = heard.0.lock();
+            let left = FIRST_BYTES - first.len().min(FIRST_BYTES);
+            first.extend(buffer.filled().iter().skip(before).take(left));
+            if first.len() >= FIRST_BYTES {
+                drop(first);
+                self.heard = None;
+            }
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Listening<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protocol_is_known_by_its_first_bytes() {
+        for (first, speech) in [
+            (&b"HTTP/1.1 400 Bad Request"[..], Some(Speech::Http1)),
+            (b"\x00\x00\x1e\x04\x00\x00\x00\x00\x00", Some(Speech::Http2)),
+            (b"\x00\x00\x08\x07\x00", Some(Speech::Http2)),
+            (b"\x15\x03\x03\x00\x02\x02\x32", Some(Speech::Tls)),
+            (b"-ERR unknown command", None),
+            (b"", None),
+        ] {
+            assert_eq!(Speech::of(first), speech, "{first:?}");
+        }
+    }
+}
