@@ -6,7 +6,7 @@
 //! are.
 //!
 //! Each connection has a [`Share`]. It may hold as much as is still free, and all connections of one
-//! peer together [`PEER_PART`] times as much. So anyone may use what nobody else needs, and what is free
+//! peer together `PEER_PART` times as much. So anyone may use what nobody else needs, and what is free
 //! shrinks the shares of those that hold most: a newcomer always finds room, and whoever holds most is
 //! refused first. Buffer memory in network switches is shared by the same rule (Choudhury and Hahne,
 //! "Dynamic queue length thresholds"). It needs no list of holders and no lock.

@@ -143,7 +143,7 @@ fn unit_ms(name: &str) -> Option<u64> {
     }
 }
 
-/// Formats a period in one unit where that is possible, such as `60s`; else as [`format`] does.
+/// Formats a period in one unit where that is possible, such as `60s`; else as [`format()`] does.
 pub fn format_seconds(period_ms: u64) -> String {
     match period_ms / SECOND_MS {
         seconds @ 1..=120 if period_ms.is_multiple_of(SECOND_MS) => format!("{seconds}s"),

@@ -1,4 +1,5 @@
 //! Every setting, in one table: flags and environment variables, with their help.
+#![allow(rustdoc::broken_intra_doc_links, reason = "help texts such as HOST[:PORT] are not links")]
 
 mod bench;
 mod client;

@@ -19,7 +19,7 @@ use crate::memory_budget::{Full, Reservation, Share};
 /// Long-lived streams allowed per connection.
 const WATCHES_MAX: usize = 4;
 
-/// Bytes reserved for an open call and an unread answer of up to [`ANSWER_BYTES`].
+/// Bytes reserved for an open call and an unread answer of up to `ANSWER_BYTES`.
 pub const CALL_BYTES: usize = 4 << 10;
 
 /// Bytes of an answer from which on a call reserves more.

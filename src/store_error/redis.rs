@@ -85,7 +85,7 @@ impl RedisError {
 /// The most characters of a text from Redis in logs and pages.
 const READABLE_MAX: usize = 500;
 
-/// A text from Redis as logs and pages show it: cut to [`READABLE_MAX`] characters, on one line, with
+/// A text from Redis as logs and pages show it: cut to `READABLE_MAX` characters, on one line, with
 /// everything but printable ASCII escaped.
 pub fn readable(text: &str) -> String {
     let is_plain = |c: &char| matches!(c, ' '..='~');
