@@ -54,6 +54,17 @@ fn candidates() -> Vec<Value> {
         "https://c",
         "ftp://c",
         "http://",
+        "10.1.0.0/16",
+        "10.1.0.0/33",
+        "10.1.0.256",
+        "10.1.0.1,fd00::/8",
+        "fd00::/129",
+        "63MiB",
+        "64MiB",
+        "256Mi",
+        "131072KiB",
+        "2GiB",
+        "2 GiB",
     ];
     let mut values: Vec<_> = words.into_iter().map(|word| json!(word)).collect();
     values.extend([json!(true), json!(false), json!(0.5), json!(1.5), json!(-1), json!(-0.5)]);
