@@ -21,9 +21,10 @@ use metrics::Counter;
 const PEER_PART: usize = 7;
 
 /// The same for connections that hold little, which may exceed the budget by an eighth, so that they find
-/// room beside others that hold much.
+/// room beside others that hold much: up to 4 KiB, or 1/32 of what is then free.
 const PEER_PART_OF_SMALL: usize = 31;
 const SMALL_BYTES: usize = 4 << 10;
+const SMALL_PARTS: usize = 32;
 
 /// A budget of bytes. Clones share it.
 #[derive(Clone, Debug)]
@@ -150,10 +151,10 @@ impl Bounded {
     /// Whether a share may hold `bytes` more.
     fn admits(&self, bytes: usize, held: Held) -> bool {
         let bytes_max = self.bytes_now.load(Ordering::Relaxed);
-        if held.own + bytes <= SMALL_BYTES {
-            let free = (bytes_max + bytes_max / 8).checked_sub(held.used + bytes);
-            let peer = held.peer.unwrap_or(0);
-            return free.is_some_and(|free| peer <= PEER_PART_OF_SMALL * free);
+        let reserve = (bytes_max + bytes_max / 8).checked_sub(held.used + bytes);
+        let Some(reserve) = reserve else { return false };
+        if held.own + bytes <= SMALL_BYTES.max(reserve / SMALL_PARTS) {
+            return held.peer.unwrap_or(0) <= PEER_PART_OF_SMALL * reserve;
         }
         let Some(free) = bytes_max.checked_sub(held.used + bytes) else { return false };
         // The peer's connections share what the peer may hold by the same rule.

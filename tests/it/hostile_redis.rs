@@ -19,7 +19,7 @@ fn no_reply_of_redis_ends_the_service_or_takes_its_memory() {
         let redis = HostileRedis::start(harm);
         let served = Served::with(&[EDGE], &["--store", &redis.url()]);
         let figures = figures(&format!("Redis: {harm:?}"), &served, || ());
-        assert_eq!(figures.refused, 0, "{harm:?}");
+        assert!(figures.keeps_calls(), "{harm:?}");
         assert!(figures.most_kib < RESIDENT_KIB_MAX, "{harm:?}: {figures:?}");
         assert!(redis.connections() > 0, "{harm:?}: nothing was sent");
         assert_eq!(served.page("/healthz").status, 200, "{harm:?}");
