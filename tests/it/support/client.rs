@@ -18,7 +18,6 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-use tonic_reflection::pb::v1 as reflection;
 
 use super::servers::free_port;
 use super::tidegate::Tidegate;
@@ -87,6 +86,28 @@ pub fn limits_folder(yamls: &[&str]) -> TempDir {
         fs::write(folder.path().join(format!("limits-{at}.yaml")), yaml).expect("it is writable");
     }
     folder
+}
+
+/// The services that reflection of a version lists. The versions have the same messages, as other types.
+macro_rules! listed_services {
+    ($version:ident, $channel:expr) => {{
+        use reflection::server_reflection_client::ServerReflectionClient;
+        use reflection::server_reflection_request::MessageRequest;
+        use reflection::server_reflection_response::MessageResponse;
+        use tonic_reflection::pb::$version as reflection;
+        let mut client = ServerReflectionClient::new($channel);
+        let request = reflection::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let requests = tokio_stream::once(request);
+        let answers = client.server_reflection_info(requests).await.expect("reflection answers");
+        let answer = answers.into_inner().message().await.expect("an answer").expect("one answer");
+        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+            panic!("no list of services: {answer:?}")
+        };
+        list.service.into_iter().map(|service| service.name).collect()
+    }};
 }
 
 /// One connection to a service.
@@ -182,46 +203,15 @@ impl Caller {
     /// # Panics
     /// When it lists none.
     pub async fn services(&self) -> Vec<String> {
-        use reflection::server_reflection_client::ServerReflectionClient;
-        use reflection::server_reflection_request::MessageRequest;
-        use reflection::server_reflection_response::MessageResponse;
-        let mut client = ServerReflectionClient::new(self.channel());
-        let request = reflection::ServerReflectionRequest {
-            host: String::new(),
-            message_request: Some(MessageRequest::ListServices(String::new())),
-        };
-        let requests = tokio_stream::once(request);
-        let answers = client.server_reflection_info(requests).await.expect("reflection answers");
-        let answer = answers.into_inner().message().await.expect("an answer").expect("one answer");
-        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
-            panic!("no list of services: {answer:?}")
-        };
-        list.service.into_iter().map(|service| service.name).collect()
+        listed_services!(v1, self.channel())
     }
-}
 
-impl Caller {
     /// The services that reflection lists, as older clients ask.
     ///
     /// # Panics
     /// When it lists none.
     pub async fn services_by_v1alpha(&self) -> Vec<String> {
-        use tonic_reflection::pb::v1alpha;
-        use v1alpha::server_reflection_client::ServerReflectionClient;
-        use v1alpha::server_reflection_request::MessageRequest;
-        use v1alpha::server_reflection_response::MessageResponse;
-        let mut client = ServerReflectionClient::new(self.channel());
-        let request = v1alpha::ServerReflectionRequest {
-            host: String::new(),
-            message_request: Some(MessageRequest::ListServices(String::new())),
-        };
-        let requests = tokio_stream::once(request);
-        let answers = client.server_reflection_info(requests).await.expect("reflection answers");
-        let answer = answers.into_inner().message().await.expect("an answer").expect("one answer");
-        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
-            panic!("no list of services: {answer:?}")
-        };
-        list.service.into_iter().map(|service| service.name).collect()
+        listed_services!(v1alpha, self.channel())
     }
 }
 
