@@ -17,9 +17,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
+use tokio_util::io::InspectReader;
 
 use self::address::{Address, Destination};
-use self::heard::{Heard, Listening, Speech};
+use self::heard::{Heard, Listener, Speech};
 use crate::settings::Client;
 use crate::tls::{Flags, client_config};
 
@@ -36,7 +37,7 @@ const TLS_ERRORS: [&str; 4] =
 const FLAGS: Flags =
     Flags { ca: "--ca-file", cert: "--cert-file", key: "--key-file", peer: "the service" };
 
-type Wire = Listening<Either<TcpStream, UnixStream>>;
+type Wire = InspectReader<Either<TcpStream, UnixStream>, Listener>;
 
 /// A connection.
 pub(super) type Stream = Either<Wire, Box<TlsStream<Wire>>>;
@@ -152,7 +153,7 @@ impl Target {
             }
             Destination::Unix(path) => Either::Right(UnixStream::connect(path).await?),
         };
-        Ok(Listening::new(wire, Arc::clone(&self.heard)))
+        Ok(InspectReader::new(wire, self.heard.listener()))
     }
 
     /// Hears what the peer answers to a greeting.

@@ -1,12 +1,8 @@
 //! Recognizes what a peer speaks by the first bytes that it sends.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that are enough to tell.
 pub(super) const FIRST_BYTES: usize = 9;
@@ -45,6 +41,9 @@ impl Speech {
     }
 }
 
+/// Called with all bytes that a connection receives.
+pub(in crate::command) type Listener = Box<dyn FnMut(&[u8]) + Send>;
+
 /// The first bytes of the newest connection.
 #[derive(Debug, Default)]
 pub(super) struct Heard(Mutex<Vec<u8>>);
@@ -54,71 +53,20 @@ impl Heard {
         self.0.lock().clear();
     }
 
+    /// A function that keeps the first of the bytes that it is called with.
+    pub(super) fn listener(self: &Arc<Self>) -> Listener {
+        let (heard, mut left) = (Arc::clone(self), FIRST_BYTES);
+        Box::new(move |received| {
+            let first = &received[..left.min(received.len())];
+            if !first.is_empty() {
+                heard.0.lock().extend_from_slice(first);
+                left -= first.len();
+            }
+        })
+    }
+
     pub(super) fn speech(&self) -> Option<Speech> {
         Speech::of(&self.0.lock())
-    }
-}
-
-/// A stream that keeps the first bytes that it receives.
-pub(in crate::command) struct Listening<S> {
-    stream: S,
-    heard: Option<Arc<Heard>>,
-}
-
-impl<S> Listening<S> {
-    pub(super) const fn new(stream: S, heard: Arc<Heard>) -> Self {
-        Self { stream, heard: Some(heard) }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Listening<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Some(heard) = &self.heard {
-            let mut first = heard.0.lock();
-            let left = FIRST_BYTES - first.len().min(FIRST_BYTES);
-            first.extend(buffer.filled().iter().skip(before).take(left));
-            if first.len() >= FIRST_BYTES {
-                drop(first);
-                self.heard = None;
-            }
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Listening<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
